@@ -1,0 +1,3 @@
+//! Instances: records, routes, edges and moves between regions.
+
+pub mod plan;
