@@ -1,0 +1,21 @@
+//! Time. Only the database's clock decides; it is read in SQL as `(select lh_now())`.
+//!
+//! Rust code that must know the time asks the database ([`now`]) or is handed the time. Local, monotonic measures
+//! (how long a request took) use `std::time::Instant` where the act happens.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+/// A moment on the database's clock.
+pub type Timestamp = DateTime<Utc>;
+
+/// The database's present moment.
+///
+/// # Errors
+/// Only the database's.
+pub async fn now(conn: &mut PgConnection) -> Result<Timestamp, sqlx::Error> {
+    store::now(conn).await
+}
+
+
+mod store;

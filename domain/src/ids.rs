@@ -1,0 +1,211 @@
+//! Typed identifiers: no bare `Uuid` or `String` crosses a function boundary.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, sqlx::Type,
+            schemars::JsonSchema,
+        )]
+        #[serde(transparent)]
+        #[sqlx(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// A new identifier, UUIDv7, so that neighbours in time are neighbours in the index.
+            #[must_use]
+            pub fn generate() -> Self {
+                Self(crate::entropy::uuid_v7())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::from_str(text).map(Self)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// A job, from its enqueueing to the end of its history.
+    JobId
+);
+uuid_id!(
+    /// One worker process, from its start to its end; a restart is another worker.
+    WorkerId
+);
+uuid_id!(
+    /// A machine that hosts instances.
+    NodeId
+);
+uuid_id!(
+    /// Whoever may act: a person, an application, a node.
+    IdentityId
+);
+uuid_id!(
+    /// One API key of an identity.
+    KeyId
+);
+uuid_id!(
+    /// An instance record.
+    InstanceId
+);
+uuid_id!(
+    /// One move of one instance.
+    MoveId
+);
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {value:?} is not valid: {rule}")]
+pub struct InvalidName {
+    /// What was to be named, e.g. "kind".
+    pub what: &'static str,
+    /// The refused text.
+    pub value: String,
+    /// The rule in words.
+    pub rule: &'static str,
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:path) => {
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, sqlx::Type,
+            schemars::JsonSchema,
+        )]
+        #[serde(try_from = "String", into = "String")]
+        #[sqlx(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks and takes a name.
+            ///
+            /// # Errors
+            /// [`InvalidName`] with the rule in words.
+            pub fn new(text: impl Into<String>) -> Result<Self, InvalidName> {
+                let value = text.into();
+                if $valid(&value) {
+                    Ok(Self(value))
+                } else {
+                    Err(InvalidName { what: $what, value, rule: $rule })
+                }
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+
+            fn try_from(value: String) -> Result<Self, Self::Error> {
+                Self::new(value)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::new(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name_type!(
+    /// A job's kind, e.g. `instance.move`.
+    Kind,
+    "kind",
+    "lower-case words of letters, digits and _ joined by dots, at most 100 characters",
+    valid_kind
+);
+name_type!(
+    /// A queue, e.g. `default`, `node.<id>` or `region.eu`.
+    QueueName,
+    "queue",
+    "letters, digits, dots, dashes and underscores, beginning with a letter or digit, at most 100 characters",
+    valid_queue
+);
+
+impl QueueName {
+    /// Work that only one node may do.
+    #[must_use]
+    pub fn of_node(node: NodeId) -> Self {
+        Self(format!("node.{node}"))
+    }
+
+    /// Work that any capable node of a region may do.
+    ///
+    /// # Errors
+    /// [`InvalidName`] where the region's code is none that a queue's name can carry.
+    pub fn of_region(code: &str) -> Result<Self, InvalidName> {
+        Self::new(format!("region.{code}"))
+    }
+}
+
+fn valid_kind(text: &str) -> bool {
+    let word = |w: &str| {
+        w.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
+            && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    text.len() <= 100 && text.split('.').all(word)
+}
+
+fn valid_queue(text: &str) -> bool {
+    text.len() <= 100
+        && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_dotted_lower_case_words() {
+        assert!(Kind::new("instance.move").is_ok());
+        for bad in ["", ".", "a.", "A", "a b", "1a", "a..b"] {
+            assert!(Kind::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_is_a_plain_word() {
+        assert!(QueueName::new("node.0198-abc").is_ok());
+        for bad in ["", ".a", "a b", "a/b"] {
+            assert!(QueueName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Durable jobs under fenced leases.
+//!
+//! # Consistency
+//! A job is a row. A worker leases it for seconds, renews the lease while it works, and writes everything under the
+//! lease's fence: id, fence and `state = 'running'` stand in the statement of every such write, so a worker whose
+//! lease was taken over matches no row (I1). Enqueueing takes the caller's connection (I2).
+//!
+//! # Retries
+//! Settling is idempotent for one fence: a second try learns [`Fate::Already`]. Transactions that touch many rows lock
+//! them in the order of their ids; a lost deadlock is still possible against foreign statements and is worth a retry.
+//!
+//! # Crash consistency
+//! A holder that dies leaves a lease that expires; [`rescue_expired`] gives the job to the next, from any worker.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::clock::Timestamp;
+use crate::ids::{JobId, Kind, QueueName, WorkerId};
+use crate::lease::Lease;
+
+pub mod policy;
+pub mod state;
+mod store;
+mod view;
+
+pub use policy::{Backoff, KindSpec};
+pub use state::JobState;
+pub use store::evidence::{note_refused, recent_refused};
+pub use store::lease::{lease_next, renew};
+pub use store::maintenance::{
+    add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due, sweep_idempotency_keys,
+};
+pub use store::operate::{cancel, nudge_unique, retry};
+pub use store::read::{attempts, get, list, logs, overview, queues, steps, throughput};
+pub use store::settle::settle;
+pub use store::submit::{enqueue, enqueue_many};
+pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
+pub use store::workers::{drain_worker, list_workers, register_worker, seen_worker, stop_worker, worker};
+pub use view::{
+    Attempt, Filter, Job, LeaseView, LogLine, Overview, Page, Progress, QueueView, RefusedWrite, Step, ThroughputPoint,
+    WorkerView,
+};
+
+/// Why the queue refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A newer fence exists, or the job is no longer running under this one.
+    #[error(transparent)]
+    LeaseLost(#[from] crate::lease::LeaseLost),
+    /// The payload is larger than [`policy::MAX_PAYLOAD_BYTES`].
+    #[error("the arguments are {size_bytes} bytes, more than the {limit_bytes} that a job may carry: store the data elsewhere and pass its address")]
+    PayloadTooLarge {
+        /// Size of the JSON text.
+        size_bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// A field is out of its bounds.
+    #[error("{field}: {rule}")]
+    Invalid {
+        /// The field's name.
+        field: &'static str,
+        /// The rule in words.
+        rule: String,
+    },
+    /// No such job, live or kept.
+    #[error("job {0} does not exist")]
+    NotFound(JobId),
+    /// The job's state does not allow this.
+    #[error("job {id} is {state}: {why}")]
+    Conflict {
+        /// The job.
+        id: JobId,
+        /// Its present state.
+        state: JobState,
+        /// What the state forbids and what to do instead.
+        why: &'static str,
+    },
+    /// The job changed since the caller read it.
+    #[error("job {id} is at revision {found}, not {expected}: read it again")]
+    Stale {
+        /// The job.
+        id: JobId,
+        /// The revision that the caller expected.
+        expected: i64,
+        /// The present revision.
+        found: i64,
+    },
+    /// The database's.
+    #[error("use the queue's tables")]
+    Store(#[from] sqlx::Error),
+}
+
+/// A job to enqueue.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// Its id, made by the caller, so that a lost answer can be looked up.
+    pub id: JobId,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its arguments, decoded by the handler.
+    pub args: Value,
+    /// −100…100, lower first.
+    pub priority: i16,
+    /// Earliest start; `None` is now.
+    pub run_at: Option<Timestamp>,
+    /// Failures that end it, 1…1000.
+    pub max_attempts: i32,
+    /// Leases lost without an outcome that end it.
+    pub max_interruptions: i32,
+    /// Run time of one lease; `None` is no limit.
+    pub deadline: Option<Duration>,
+    /// Never discarded, not cancelled by the queue's verbs.
+    pub protected: bool,
+    /// Free labels.
+    pub tags: Vec<String>,
+    /// At most one live job of the kind carries this key.
+    pub unique_key: Option<String>,
+    /// W3C trace context of the enqueuer.
+    pub traceparent: Option<String>,
+}
+
+impl NewJob {
+    /// A job of `spec` with its defaults.
+    #[must_use]
+    pub fn new(spec: &KindSpec, args: Value) -> Self {
+        Self {
+            id: JobId::generate(),
+            kind: spec.kind.clone(),
+            queue: spec.queue.clone(),
+            args,
+            priority: 0,
+            run_at: None,
+            max_attempts: spec.max_attempts,
+            max_interruptions: spec.max_interruptions,
+            deadline: spec.deadline,
+            protected: spec.protected,
+            tags: Vec::new(),
+            unique_key: None,
+            traceparent: None,
+        }
+    }
+
+    /// On another queue.
+    #[must_use]
+    pub fn on(mut self, queue: QueueName) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Under a unique key.
+    #[must_use]
+    pub fn unique(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Checks every bound; the same rules hold for one job and for many.
+    ///
+    /// # Errors
+    /// [`Error::PayloadTooLarge`], [`Error::Invalid`].
+    pub fn check(&self) -> Result<(), Error> {
+        let size_bytes = self.args.to_string().len();
+        if size_bytes > policy::MAX_PAYLOAD_BYTES {
+            return Err(Error::PayloadTooLarge { size_bytes, limit_bytes: policy::MAX_PAYLOAD_BYTES });
+        }
+        let invalid = |field, rule: &str| Err(Error::Invalid { field, rule: rule.to_owned() });
+        if !(-100..=100).contains(&self.priority) {
+            return invalid("priority", "must be between -100 and 100");
+        }
+        if !(1..=1000).contains(&self.max_attempts) {
+            return invalid("max_attempts", "must be between 1 and 1000");
+        }
+        if self.tags.len() > policy::MAX_TAGS {
+            return invalid("tags", "at most 20");
+        }
+        if self.tags.iter().any(|t| t.is_empty() || t.chars().count() > policy::MAX_KEY_CHARS) {
+            return invalid("tags", "each must have 1 to 255 characters");
+        }
+        let bad_key = |k: &String| k.is_empty() || k.chars().count() > policy::MAX_KEY_CHARS;
+        if self.unique_key.as_ref().is_some_and(bad_key) {
+            return invalid("unique_key", "must have 1 to 255 characters");
+        }
+        if self.deadline.is_some_and(|d| d.is_zero() || d.as_millis() > 366 * 24 * 3_600_000) {
+            return invalid("deadline", "must be between 1 ms and 366 days");
+        }
+        Ok(())
+    }
+}
+
+/// What became of an enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A new job.
+    Created(JobId),
+    /// A live job of the same kind carries the unique key already.
+    Existing(JobId),
+}
+
+impl Enqueued {
+    /// The job, new or old.
+    #[must_use]
+    pub const fn job(self) -> JobId {
+        match self {
+            Self::Created(id) | Self::Existing(id) => id,
+        }
+    }
+}
+
+/// What a worker serves.
+#[derive(Debug, Clone)]
+pub struct WorkerSpec {
+    /// The process.
+    pub worker: WorkerId,
+    /// The queues that it names.
+    pub queues: Vec<QueueName>,
+    /// The kinds that it can run, each with the life of its leases.
+    pub kinds: Vec<(Kind, Duration)>,
+}
+
+/// A job under a fresh lease.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    /// The right to write.
+    pub lease: Lease,
+    /// Its kind.
+    pub kind: Kind,
+    /// The queue from which it came.
+    pub queue: QueueName,
+    /// Its arguments, not yet decoded.
+    pub args: Value,
+    /// 1 for the first.
+    pub attempt: i32,
+    /// Failures that end it.
+    pub max_attempts: i32,
+    /// Leases lost so far.
+    pub interruptions: i32,
+    /// Run time of this lease.
+    pub deadline: Option<Duration>,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it was due.
+    pub run_at: Timestamp,
+    /// When the lease began, on the database's clock.
+    pub leased_at: Timestamp,
+    /// When the lease ends unless renewed, on the database's clock.
+    pub expires_at: Timestamp,
+    /// W3C trace context of the enqueuer.
+    pub traceparent: Option<String>,
+}
+
+/// What a renewal learned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renewed {
+    /// The lease lives on.
+    Alive,
+    /// The lease lives on, but somebody asks the handler to end.
+    CancelRequested {
+        /// Why, in the asker's words.
+        reason: String,
+    },
+    /// The lease is gone.
+    Lost,
+}
+
+/// How a lease ended, in the words of its holder.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Done.
+    Completed {
+        /// What the handler returned; kept with the finished job.
+        result: Value,
+    },
+    /// Failed; the job is tried again after the wait unless its attempts are spent.
+    Failed {
+        /// What went wrong.
+        error: Value,
+        /// The wait before the next attempt.
+        after: Duration,
+    },
+    /// Not now: no attempt is spent.
+    Snoozed {
+        /// The wait.
+        after: Duration,
+    },
+    /// Never: the handler gave up.
+    Discarded {
+        /// Why.
+        error: Value,
+    },
+    /// Ended by the handler or because it was asked to end.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+    /// Handed back before it began: no attempt is spent.
+    Released,
+}
+
+/// One lease to settle.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    /// The lease.
+    pub lease: Lease,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// What became of one settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Recorded; the job is now in this state.
+    Settled(JobState),
+    /// This very lease was settled before: the answer to the first try was lost.
+    Already,
+    /// Refused: the lease is no longer the job's.
+    Lost,
+}
+
+/// What a refused write tried to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Lengthen the lease.
+    Renew,
+    /// Report progress.
+    Progress,
+    /// Append a step.
+    Step,
+    /// Append a log line.
+    Log,
+    /// Enqueue a child.
+    EnqueueChild,
+    /// Complete.
+    Complete,
+    /// Fail.
+    Fail,
+    /// Snooze.
+    Snooze,
+    /// Discard.
+    Discard,
+    /// Acknowledge a cancellation.
+    Cancel,
+    /// Hand back.
+    Release,
+    /// Write domain rows under the fence.
+    Domain,
+}
+
+impl Operation {
+    /// As it stands in the database.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Renew => "renew",
+            Self::Progress => "progress",
+            Self::Step => "step",
+            Self::Log => "log",
+            Self::EnqueueChild => "enqueue_child",
+            Self::Complete => "complete",
+            Self::Fail => "fail",
+            Self::Snooze => "snooze",
+            Self::Discard => "discard",
+            Self::Cancel => "cancel",
+            Self::Release => "release",
+            Self::Domain => "domain",
+        }
+    }
+}
+
+impl Outcome {
+    /// What recording this outcome is called where it is refused.
+    #[must_use]
+    pub const fn operation(&self) -> Operation {
+        match self {
+            Self::Completed { .. } => Operation::Complete,
+            Self::Failed { .. } => Operation::Fail,
+            Self::Snoozed { .. } => Operation::Snooze,
+            Self::Discarded { .. } => Operation::Discard,
+            Self::Cancelled { .. } => Operation::Cancel,
+            Self::Released => Operation::Release,
+        }
+    }
+}
+
+/// Refuses where `lease` is not the job's: for domain transactions that write under a fence.
+///
+/// The job's row stays locked until the transaction ends, so the lease cannot be taken over in between.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn require_lease(conn: &mut PgConnection, lease: Lease) -> Result<(), Error> {
+    if check_lease(conn, lease).await? { Ok(()) } else { Err(crate::lease::LeaseLost { lease }.into()) }
+}
+

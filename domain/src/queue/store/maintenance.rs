@@ -1,0 +1,238 @@
+//! Sweeps that any worker may make at any time: bounded, idempotent, without a leader.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+use crate::queue::policy::CANCEL_GRACE;
+
+/// What one rescue did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rescued {
+    /// Jobs that wait again.
+    pub again: u64,
+    /// Jobs whose interruptions were spent.
+    pub discarded: u64,
+    /// Jobs that somebody had asked to end.
+    pub cancelled: u64,
+}
+
+/// Takes at most `limit` jobs from holders whose leases expired (Q-009).
+///
+/// One conditional statement: each row is locked with the fence that was observed. An interruption spends no attempt;
+/// it counts in a budget of its own, so a job that kills its workers ends in `discarded` with its history.
+///
+/// # Errors
+/// Only the database's.
+pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescued, sqlx::Error> {
+    let row = sqlx::query!(
+        r#"
+        with expired as materialized (
+            select j.id, j.fence,
+                   case
+                       when j.cancel_requested_at is not null then 'cancelled'
+                       when j.interruptions + 1 >= j.max_interruptions and not j.protected then 'discarded'
+                       else 'available'
+                   end as to_state
+              from jobs j
+             where j.state = 'running'
+               and j.lease_expires_at < (select lh_now())
+             order by j.id
+             limit $1
+               for update skip locked
+        ), noted as (
+            insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
+                                      ended_at, error)
+            select j.id, j.attempt, 'interrupted', j.fence, j.fence, j.worker_id, j.leased_at, j.lease_expires_at,
+                   jsonb_build_object('code', 'lease_expired',
+                                      'message', 'the worker did not renew its lease; another takes the job over')
+              from expired e
+              join jobs j on j.id = e.id
+        ), gone as (
+            delete from jobs j
+             using expired e
+             where j.id = e.id
+               and j.fence = e.fence
+               and e.to_state <> 'available'
+            returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
+                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms, j.progress,
+                      j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason, e.to_state
+        ), kept as (
+            insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
+                                       max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
+                                       progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
+            select id, kind, queue, to_state, priority, run_at, created_at, (select lh_now()), args, attempt,
+                   max_attempts, interruptions + 1, revision + 1, fence, worker_id, leased_at, deadline_ms, progress,
+                   tags, unique_key, concurrency_key, parent_id, traceparent,
+                   case to_state
+                       when 'cancelled' then jsonb_build_object('code', 'cancelled', 'message', cancel_reason)
+                       else jsonb_build_object('code', 'interruptions_spent', 'message',
+                                               'its workers died or went silent under it too often')
+                   end
+              from gone
+        ), back as (
+            update jobs j
+               set state = 'available',
+                   attempt = j.attempt - 1,
+                   interruptions = j.interruptions + 1,
+                   revision = j.revision + 1,
+                   worker_id = null,
+                   lease_expires_at = null
+              from expired e
+             where j.id = e.id
+               and j.fence = e.fence
+               and e.to_state = 'available'
+            returning j.id
+        )
+        select (select count(*) from back) as "again!",
+               (select count(*) from gone where to_state = 'discarded') as "discarded!",
+               (select count(*) from gone where to_state = 'cancelled') as "cancelled!"
+        "#,
+        i64::from(limit),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(Rescued {
+        again: row.again.unsigned_abs(),
+        discarded: row.discarded.unsigned_abs(),
+        cancelled: row.cancelled.unsigned_abs(),
+    })
+}
+
+/// Makes at most `limit` jobs available whose time has come; returns how many.
+///
+/// # Errors
+/// Only the database's.
+pub async fn stage_due(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        with due as materialized (
+            select id
+              from jobs
+             where state in ('scheduled', 'retryable')
+               and run_at <= (select lh_now())
+             order by run_at, id
+             limit $1
+               for update skip locked
+        )
+        update jobs j
+           set state = 'available', revision = j.revision + 1
+          from due d
+         where j.id = d.id
+        "#,
+        i64::from(limit),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Fences off at most `limit` running jobs that ignored their cancellation past the grace (Q-031).
+///
+/// # Errors
+/// Only the database's.
+pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx::Error> {
+    let grace_ms = i64::try_from(CANCEL_GRACE.as_millis()).unwrap_or(i64::MAX);
+    let done = sqlx::query!(
+        r#"
+        with ignored as materialized (
+            select j.id
+              from jobs j
+             where j.state = 'running'
+               and j.cancel_requested_at < (select lh_now()) - $2 * interval '1 ms'
+             order by j.id
+             limit $1
+               for update skip locked
+        ), noted as (
+            insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
+                                      ended_at, error)
+            select j.id, j.attempt, 'interrupted', j.fence, j.fence, j.worker_id, j.leased_at, (select lh_now()),
+                   jsonb_build_object('code', 'cancel_ignored', 'message', 'the handler did not end when asked to')
+              from ignored i
+              join jobs j on j.id = i.id
+        ), gone as (
+            delete from jobs j
+             using ignored i
+             where j.id = i.id
+            returning j.*
+        )
+        insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
+                                   max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
+                                   progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
+        select id, kind, queue, 'cancelled', priority, run_at, created_at, (select lh_now()), args, attempt,
+               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms, progress, tags,
+               unique_key, concurrency_key, parent_id, traceparent,
+               jsonb_build_object('code', 'cancel_ignored', 'message', cancel_reason)
+          from gone
+        "#,
+        i64::from(limit),
+        grace_ms as f64,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Makes the day partitions of finished jobs for today and `days` more.
+///
+/// # Errors
+/// Only the database's.
+pub async fn ensure_partitions(conn: &mut PgConnection, days: u16) -> Result<(), sqlx::Error> {
+    sqlx::query!("select lh_ensure_finished_partitions($1)", i32::from(days)).fetch_one(conn).await?;
+    Ok(())
+}
+
+/// Adds what this process did since its last call; `counts` are (queue, kind, outcome, how many).
+///
+/// # Errors
+/// Only the database's: then the caller keeps its counts and adds them later.
+pub async fn add_throughput(conn: &mut PgConnection, counts: &[(String, String, String, i64)]) -> Result<(), sqlx::Error> {
+    // Locked in the order of the key, so that two processes never wait for each other.
+    let mut sorted: Vec<&(String, String, String, i64)> = counts.iter().collect();
+    sorted.sort();
+    let queues: Vec<&str> = sorted.iter().map(|c| c.0.as_str()).collect();
+    let kinds: Vec<&str> = sorted.iter().map(|c| c.1.as_str()).collect();
+    let outcomes: Vec<&str> = sorted.iter().map(|c| c.2.as_str()).collect();
+    let totals: Vec<i64> = sorted.iter().map(|c| c.3).collect();
+    sqlx::query!(
+        r#"
+        insert into throughput (minute, queue, kind, outcome, total)
+        select date_trunc('minute', (select lh_now())), a.queue, a.kind, a.outcome, a.total
+          from unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) with ordinality
+               as a(queue, kind, outcome, total, n)
+         order by a.n
+            on conflict (minute, queue, kind, outcome) do update set total = throughput.total + excluded.total
+        "#,
+        &queues as &[&str],
+        &kinds as &[&str],
+        &outcomes as &[&str],
+        &totals,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Forgets at most `limit` idempotency keys that are older than `keep`; returns how many.
+///
+/// # Errors
+/// Only the database's.
+pub async fn sweep_idempotency_keys(conn: &mut PgConnection, keep: Duration, limit: u16) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        delete from idempotency_keys
+         where (identity_id, route, key) in (
+               select identity_id, route, key
+                 from idempotency_keys
+                where created_at < (select lh_now()) - $1 * interval '1 second'
+                order by created_at
+                limit $2
+               )
+        "#,
+        keep.as_secs_f64(),
+        i64::from(limit),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,11 @@
+//! The queue's SQL.
+
+pub mod evidence;
+pub mod lease;
+pub mod maintenance;
+pub mod operate;
+pub mod read;
+pub mod settle;
+pub mod submit;
+pub mod under_lease;
+pub mod workers;

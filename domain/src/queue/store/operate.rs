@@ -1,0 +1,195 @@
+//! Operators' verbs.
+
+use sqlx::PgConnection;
+
+use crate::ids::{JobId, Kind};
+use crate::queue::{Error, JobState};
+
+/// What a cancel came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// The job did not run: it ended at once.
+    AtOnce,
+    /// The job runs: its handler is asked at the next renewal, within a third of a lease.
+    Requested,
+}
+
+/// Asks a job to end; `if_revision` refuses when the job changed since it was read.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Conflict`] for a finished or a protected job, [`Error::Stale`], or the database's.
+pub async fn cancel(
+    conn: &mut PgConnection,
+    id: JobId,
+    reason: &str,
+    if_revision: Option<i64>,
+) -> Result<Cancelled, Error> {
+    let row = sqlx::query!(
+        r#"select state as "state: JobState", protected, revision from jobs where id = $1 for update"#,
+        id.0,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(row) = row else {
+        return Err(finished_or_absent(conn, id, "it is over; nothing is left to cancel").await?);
+    };
+    if row.protected {
+        let why = "its kind is protected: end it through the verb of what it works on, e.g. the move's abort";
+        return Err(Error::Conflict { id, state: row.state, why });
+    }
+    refuse_stale(id, if_revision, row.revision)?;
+    if row.state == JobState::Running {
+        sqlx::query!(
+            r#"
+            update jobs
+               set cancel_requested_at = coalesce(cancel_requested_at, (select lh_now())),
+                   cancel_reason = coalesce(cancel_reason, $2),
+                   revision = revision + 1
+             where id = $1
+            "#,
+            id.0,
+            reason,
+        )
+        .execute(conn)
+        .await?;
+        return Ok(Cancelled::Requested);
+    }
+    sqlx::query!(
+        r#"
+        with gone as (
+            delete from jobs where id = $1 returning *
+        )
+        insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
+                                   max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
+                                   progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
+        select id, kind, queue, 'cancelled', priority, run_at, created_at, (select lh_now()), args, attempt,
+               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms, progress, tags,
+               unique_key, concurrency_key, parent_id, traceparent,
+               jsonb_build_object('code', 'cancelled', 'message', $2::text)
+          from gone
+        "#,
+        id.0,
+        reason,
+    )
+    .execute(conn)
+    .await?;
+    Ok(Cancelled::AtOnce)
+}
+
+/// Brings a job back to `available` now: one that waits for its next attempt or its time, or one that was discarded or
+/// cancelled. A brought-back job may fail at least once more; its history stays.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Conflict`] for a job that runs, is due already, completed, or whose unique key another
+/// live job carries; [`Error::Stale`], or the database's.
+pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
+    let live = sqlx::query!(
+        r#"select state as "state: JobState", revision from jobs where id = $1 for update"#,
+        id.0,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    if let Some(row) = live {
+        refuse_stale(id, if_revision, row.revision)?;
+        let conflict = |why| Err(Error::Conflict { id, state: row.state, why });
+        match row.state {
+            JobState::Scheduled | JobState::Retryable => {}
+            JobState::Running => return conflict("it runs: cancel it first, or wait"),
+            JobState::Available => return conflict("it is due already and waits for a worker"),
+            JobState::Completed | JobState::Cancelled | JobState::Discarded => {
+                return conflict("a live row in a final state breaks an invariant: run `leasehold doctor`");
+            }
+        }
+        sqlx::query!(
+            r#"
+            update jobs
+               set state = 'available', run_at = (select lh_now()), revision = revision + 1,
+                   max_attempts = greatest(max_attempts, attempt + 1)
+             where id = $1
+            "#,
+            id.0,
+        )
+        .execute(conn)
+        .await?;
+        return Ok(());
+    }
+    let done = sqlx::query!(
+        r#"
+        select state as "state: JobState", revision, kind, unique_key
+          from jobs_finished
+         where id = $1
+           for update
+        "#,
+        id.0,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(row) = done else { return Err(Error::NotFound(id)) };
+    refuse_stale(id, if_revision, row.revision)?;
+    if row.state == JobState::Completed {
+        let why = "it is done: enqueue a new job to do it again";
+        return Err(Error::Conflict { id, state: row.state, why });
+    }
+    let back = sqlx::query!(
+        r#"
+        with gone as (
+            delete from jobs_finished where id = $1 returning *
+        )
+        insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, attempt, max_attempts,
+                          interruptions, max_interruptions, deadline_ms, revision, fence, settled_fence, tags,
+                          unique_key, concurrency_key, parent_id, traceparent, last_error)
+        select id, kind, queue, 'available', priority, (select lh_now()), created_at, args, attempt,
+               greatest(max_attempts, attempt + 1), 0, 20, deadline_ms, revision + 1, fence, settled_fence, tags,
+               unique_key, concurrency_key, parent_id, traceparent, last_error
+          from gone
+            on conflict (kind, unique_key) where unique_key is not null do nothing
+        "#,
+        id.0,
+    )
+    .execute(conn)
+    .await?;
+    if back.rows_affected() == 0 {
+        // The caller rolls back, so the finished row stays.
+        let why = "another live job of its kind carries its unique key: cancel that one first";
+        return Err(Error::Conflict { id, state: row.state, why });
+    }
+    Ok(())
+}
+
+/// Makes the live job of this kind and unique key due now, if it waits; returns whether it did.
+///
+/// # Errors
+/// Only the database's.
+pub async fn nudge_unique(conn: &mut PgConnection, kind: &Kind, unique_key: &str) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update jobs
+           set state = 'available', run_at = (select lh_now()), revision = revision + 1
+         where kind = $1
+           and unique_key = $2
+           and state in ('scheduled', 'retryable')
+        "#,
+        kind.as_str(),
+        unique_key,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+fn refuse_stale(id: JobId, expected: Option<i64>, found: i64) -> Result<(), Error> {
+    match expected {
+        Some(expected) if expected != found => Err(Error::Stale { id, expected, found }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+async fn finished_or_absent(conn: &mut PgConnection, id: JobId, why: &'static str) -> Result<Error, sqlx::Error> {
+    let state = sqlx::query_scalar!(r#"select state as "state: JobState" from jobs_finished where id = $1"#, id.0)
+        .fetch_optional(conn)
+        .await?;
+    Ok(match state {
+        Some(state) => Error::Conflict { id, state, why },
+        None => Error::NotFound(id),
+    })
+}

@@ -1,0 +1,190 @@
+//! Settling: how leases end, many at once.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::ids::JobId;
+use crate::lease::{Fence, Lease};
+use crate::queue::{Fate, JobState, Outcome, Settlement};
+
+/// Records many outcomes in one statement; the answers stand in the order of `settlements`.
+///
+/// A stale item changes nothing and stops none of the others (Q-007). A second try of a settlement that committed is
+/// answered with [`Fate::Already`] (Q-005). Finished jobs move to `jobs_finished`.
+///
+/// # Errors
+/// Only the database's: then nothing is known; the same call may be made again.
+pub async fn settle(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<Vec<Fate>, sqlx::Error> {
+    if settlements.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut settled = record(conn, settlements).await?;
+    let missed: Vec<Lease> =
+        settlements.iter().map(|s| s.lease).filter(|lease| !settled.contains_key(lease)).collect();
+    if !missed.is_empty() {
+        for lease in settled_before(conn, &missed).await? {
+            settled.insert(lease, Fate::Already);
+        }
+    }
+    Ok(settlements.iter().map(|s| settled.get(&s.lease).copied().unwrap_or(Fate::Lost)).collect())
+}
+
+async fn record(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<HashMap<Lease, Fate>, sqlx::Error> {
+    let mut ids: Vec<Uuid> = Vec::with_capacity(settlements.len());
+    let mut fences: Vec<i64> = Vec::with_capacity(settlements.len());
+    let mut outcomes: Vec<&str> = Vec::with_capacity(settlements.len());
+    let mut results: Vec<Option<&Value>> = Vec::with_capacity(settlements.len());
+    let mut errors: Vec<Option<Value>> = Vec::with_capacity(settlements.len());
+    let mut after_ms: Vec<i64> = Vec::with_capacity(settlements.len());
+    let mut seen = HashSet::with_capacity(settlements.len());
+    for s in settlements {
+        // Asked twice in one call, a lease ends once, as first asked.
+        if !seen.insert(s.lease) {
+            continue;
+        }
+        ids.push(s.lease.job.0);
+        fences.push(s.lease.fence.0);
+        let (word, result, error, wait) = match &s.outcome {
+            Outcome::Completed { result } => ("completed", Some(result), None, None),
+            Outcome::Failed { error, after } => ("failed", None, Some(error.clone()), Some(*after)),
+            Outcome::Snoozed { after } => ("snoozed", None, None, Some(*after)),
+            Outcome::Discarded { error } => ("discarded", None, Some(error.clone()), None),
+            Outcome::Cancelled { reason } => {
+                ("cancelled", None, Some(serde_json::json!({"code": "cancelled", "message": reason})), None)
+            }
+            Outcome::Released => ("released", None, None, None),
+        };
+        outcomes.push(word);
+        results.push(result);
+        errors.push(error);
+        after_ms.push(wait.map_or(0, |w| i64::try_from(w.as_millis()).unwrap_or(i64::MAX)));
+    }
+    let rows = sqlx::query!(
+        r#"
+        with asked as (
+            select *
+              from unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[], $5::jsonb[], $6::bigint[])
+                   as a(id, fence, outcome, result, error, after_ms)
+        ), held as materialized (
+            select j.id, j.fence, a.outcome, a.result, a.error, a.after_ms,
+                   case
+                       when a.outcome in ('completed', 'cancelled') then a.outcome
+                       -- Somebody asked it to end, and it did not complete.
+                       when j.cancel_requested_at is not null and a.outcome <> 'discarded' then 'cancelled'
+                       when a.outcome = 'discarded' and not j.protected then 'discarded'
+                       when a.outcome = 'failed' and not j.protected and j.attempt >= j.max_attempts then 'discarded'
+                       when a.outcome in ('failed', 'discarded') then 'retryable'
+                       when a.outcome = 'snoozed' and a.after_ms > 0 then 'scheduled'
+                       else 'available'
+                   end as to_state
+              from asked a
+              join jobs j on j.id = a.id
+             where j.fence = a.fence
+               and j.state = 'running'
+             order by j.id
+               for update of j
+        ), gone as (
+            delete from jobs j
+             using held h
+             where j.id = h.id
+               and h.to_state in ('completed', 'cancelled', 'discarded')
+            returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
+                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms, j.progress,
+                      j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason,
+                      j.last_error, h.to_state, h.outcome, h.result, h.error
+        ), kept as (
+            insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
+                                       max_attempts, interruptions, revision, fence, settled_fence, worker_id,
+                                       leased_at, deadline_ms, progress, tags, unique_key, concurrency_key, parent_id,
+                                       traceparent, last_error, result)
+            select id, kind, queue, to_state, priority, run_at, created_at, (select lh_now()), args, attempt,
+                   max_attempts, interruptions, revision + 1, fence, fence, worker_id, leased_at, deadline_ms, progress,
+                   tags, unique_key, concurrency_key, parent_id, traceparent,
+                   case
+                       when to_state = 'cancelled'
+                       then coalesce(error, jsonb_build_object('code', 'cancelled', 'message', cancel_reason))
+                       else coalesce(error, last_error)
+                   end,
+                   result
+              from gone
+        ), tried as (
+            insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
+                                      ended_at, error)
+            select j.id, j.attempt, case h.outcome when 'discarded' then 'failed' else h.outcome end, j.fence, j.fence,
+                   j.worker_id, j.leased_at, (select lh_now()), h.error
+              from held h
+              join jobs j on j.id = h.id
+             where h.to_state not in ('completed', 'cancelled', 'discarded')
+                on conflict (job_id, attempt) where outcome = 'snoozed'
+                do update set last_fence = excluded.last_fence,
+                              worker_id = excluded.worker_id,
+                              ended_at = excluded.ended_at,
+                              passes = job_attempts.passes + 1
+        ), back as (
+            update jobs j
+               set state = h.to_state,
+                   settled_fence = j.fence,
+                   revision = j.revision + 1,
+                   worker_id = null,
+                   lease_expires_at = null,
+                   attempt = case when h.outcome in ('snoozed', 'released') then j.attempt - 1 else j.attempt end,
+                   run_at = case
+                                when h.outcome = 'released' then j.run_at
+                                else (select lh_now())
+                                     -- A protected job that gave up waits long; it is never thrown away.
+                                     + greatest(h.after_ms, case h.outcome when 'discarded' then 60000 else 0 end)
+                                       * interval '1 ms'
+                            end,
+                   last_error = coalesce(h.error, j.last_error)
+              from held h
+             where j.id = h.id
+               and h.to_state not in ('completed', 'cancelled', 'discarded')
+            returning j.id
+        )
+        select id as "id!: JobId", fence as "fence!: Fence", to_state as "state!: JobState"
+          from held
+        "#,
+        &ids,
+        &fences,
+        &outcomes as &[&str],
+        &results as &[Option<&Value>],
+        &errors as &[Option<Value>],
+        &after_ms,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut settled = HashMap::with_capacity(rows.len());
+    for row in rows {
+        settled.insert(Lease { job: row.id, fence: row.fence }, Fate::Settled(row.state));
+    }
+    Ok(settled)
+}
+
+/// Which of these leases were settled by their own holders before.
+async fn settled_before(conn: &mut PgConnection, leases: &[Lease]) -> Result<Vec<Lease>, sqlx::Error> {
+    let ids: Vec<Uuid> = leases.iter().map(|l| l.job.0).collect();
+    let fences: Vec<i64> = leases.iter().map(|l| l.fence.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        select a.id as "id!: JobId", a.fence as "fence!: Fence"
+          from unnest($1::uuid[], $2::bigint[]) as a(id, fence)
+         where exists (select from jobs j where j.id = a.id and j.settled_fence = a.fence)
+            or exists (select from jobs_finished f where f.id = a.id and f.settled_fence = a.fence)
+            or exists (
+                   select
+                     from job_attempts t
+                    where t.job_id = a.id
+                      and t.last_fence = a.fence
+                      and t.outcome <> 'interrupted'
+               )
+        "#,
+        &ids,
+        &fences,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|r| Lease { job: r.id, fence: r.fence }).collect())
+}

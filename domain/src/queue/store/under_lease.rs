@@ -1,0 +1,151 @@
+//! What a holder writes while it works. Every statement carries id, fence and `state = 'running'` (Q-004), and locks
+//! the job's row, so that no takeover can slip between the check and the write.
+
+use sqlx::PgConnection;
+
+use crate::ids::JobId;
+use crate::lease::{Lease, LeaseLost};
+use crate::queue::{Enqueued, Error, NewJob, Progress};
+
+/// Most lines that a job's log keeps.
+const MAX_LOG_LINES: i32 = 1000;
+/// Most steps that a job keeps.
+const MAX_STEPS: i32 = 10_000;
+
+/// Whether the lease is the job's; the row stays locked until the caller's transaction ends.
+///
+/// # Errors
+/// Only the database's.
+pub async fn check_lease(conn: &mut PgConnection, lease: Lease) -> Result<bool, sqlx::Error> {
+    let row = sqlx::query_scalar!(
+        r#"
+        select id as "id: JobId"
+          from jobs
+         where id = $1
+           and fence = $2
+           and state = 'running'
+           for no key update
+        "#,
+        lease.job.0,
+        lease.fence.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.is_some())
+}
+
+/// Replaces the job's progress.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn set_progress(conn: &mut PgConnection, lease: Lease, progress: &Progress) -> Result<(), Error> {
+    let value = serde_json::json!(progress);
+    let done = sqlx::query!(
+        r#"
+        update jobs
+           set progress = $3
+         where id = $1
+           and fence = $2
+           and state = 'running'
+        "#,
+        lease.job.0,
+        lease.fence.0,
+        value,
+    )
+    .execute(conn)
+    .await?;
+    told(done.rows_affected(), lease)
+}
+
+/// Appends a step, which a later attempt reads back (Q-012).
+///
+/// # Errors
+/// [`Error::LeaseLost`], [`Error::Invalid`] beyond 10,000 steps, or the database's.
+pub async fn append_step(
+    conn: &mut PgConnection,
+    lease: Lease,
+    name: &str,
+    cursor: &serde_json::Value,
+    evidence: &serde_json::Value,
+) -> Result<(), Error> {
+    let row = sqlx::query_scalar!(
+        r#"
+        with held as materialized (
+            select id from jobs where id = $1 and fence = $2 and state = 'running' for no key update
+        ), last as (
+            select coalesce(max(s.seq), 0) as seq from job_steps s where s.job_id = $1
+        ), made as (
+            insert into job_steps (job_id, seq, fence, name, cursor, evidence, at)
+            select h.id, l.seq + 1, $2, $3, $4, $5, (select lh_now())
+              from held h, last l
+             where l.seq < $6
+            returning seq
+        )
+        select (select seq from made) as made
+          from held
+        "#,
+        lease.job.0,
+        lease.fence.0,
+        name,
+        cursor,
+        evidence,
+        MAX_STEPS,
+    )
+    .fetch_optional(conn)
+    .await?;
+    match row {
+        None => Err(LeaseLost { lease }.into()),
+        Some(None) => Err(Error::Invalid { field: "step", rule: format!("a job keeps at most {MAX_STEPS} steps") }),
+        Some(Some(_)) => Ok(()),
+    }
+}
+
+/// Appends a line to the job's log; beyond 1,000 lines the oldest leave.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line: &str) -> Result<(), Error> {
+    let done = sqlx::query!(
+        r#"
+        with held as materialized (
+            select id from jobs where id = $1 and fence = $2 and state = 'running' for no key update
+        ), last as (
+            select coalesce(max(l.seq), 0) as seq from job_logs l where l.job_id = $1
+        ), gone as (
+            delete from job_logs l using held h, last where l.job_id = h.id and l.seq <= last.seq + 1 - $5
+        )
+        insert into job_logs (job_id, seq, fence, at, level, line)
+        select h.id, last.seq + 1, $2, (select lh_now()), $3, left($4, 4000)
+          from held h, last
+        "#,
+        lease.job.0,
+        lease.fence.0,
+        level,
+        line,
+        MAX_LOG_LINES,
+    )
+    .execute(conn)
+    .await?;
+    told(done.rows_affected(), lease)
+}
+
+/// Enqueues a child in the same transaction as the check of the parent's lease.
+///
+/// Call it inside a transaction; the parent's row stays locked until that ends.
+///
+/// # Errors
+/// [`Error::LeaseLost`], what [`crate::queue::enqueue`] refuses, or the database's.
+pub async fn enqueue_child(conn: &mut PgConnection, lease: Lease, child: &NewJob) -> Result<Enqueued, Error> {
+    if !check_lease(&mut *conn, lease).await? {
+        return Err(LeaseLost { lease }.into());
+    }
+    let made = super::submit::enqueue(&mut *conn, child).await?;
+    if let Enqueued::Created(id) = made {
+        sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(conn).await?;
+    }
+    Ok(made)
+}
+
+fn told(rows: u64, lease: Lease) -> Result<(), Error> {
+    if rows == 1 { Ok(()) } else { Err(LeaseLost { lease }.into()) }
+}

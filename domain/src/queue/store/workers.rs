@@ -1,0 +1,134 @@
+//! Worker processes: registered at their start, heard with every renewal.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::ids::WorkerId;
+use crate::queue::{WorkerSpec, WorkerView};
+
+/// Registers a worker process.
+///
+/// # Errors
+/// Only the database's.
+pub async fn register_worker(
+    conn: &mut PgConnection,
+    spec: &WorkerSpec,
+    host: &str,
+    pid: u32,
+    version: &str,
+    node: Option<&str>,
+    concurrency: u16,
+) -> Result<(), sqlx::Error> {
+    let queues: Vec<&str> = spec.queues.iter().map(|q| q.as_str()).collect();
+    let kinds: Vec<&str> = spec.kinds.iter().map(|(k, _)| k.as_str()).collect();
+    sqlx::query!(
+        r#"
+        insert into workers (id, host, pid, version, node, queues, kinds, concurrency, started_at, seen_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()), (select lh_now()))
+            on conflict (id) do update set queues = excluded.queues, kinds = excluded.kinds, seen_at = excluded.seen_at
+        "#,
+        spec.worker.0,
+        host,
+        i32::try_from(pid).unwrap_or(i32::MAX),
+        version,
+        node,
+        &queues as &[&str],
+        &kinds as &[&str],
+        i32::from(concurrency),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that a worker lives, and how far its wall clock is from the database's (Q-003: reported, never used).
+///
+/// # Errors
+/// Only the database's.
+pub async fn seen_worker(
+    conn: &mut PgConnection,
+    worker: WorkerId,
+    wall_clock: Option<Timestamp>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        r#"
+        update workers
+           set seen_at = (select lh_now()),
+               clock_skew_ms = coalesce((extract(epoch from $2::timestamptz - (select lh_now())) * 1000)::bigint,
+                                        clock_skew_ms)
+         where id = $1
+        "#,
+        worker.0,
+        wall_clock,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that a worker takes no more work.
+///
+/// # Errors
+/// Only the database's.
+pub async fn drain_worker(conn: &mut PgConnection, worker: WorkerId) -> Result<(), sqlx::Error> {
+    sqlx::query!("update workers set draining_at = (select lh_now()) where id = $1 and draining_at is null", worker.0)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Notes that a worker ended in order.
+///
+/// # Errors
+/// Only the database's.
+pub async fn stop_worker(conn: &mut PgConnection, worker: WorkerId) -> Result<(), sqlx::Error> {
+    sqlx::query!("update workers set stopped_at = (select lh_now()) where id = $1", worker.0).execute(conn).await?;
+    Ok(())
+}
+
+/// Workers that were heard within the last day, newest first, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn list_workers(conn: &mut PgConnection, limit: u16) -> Result<Vec<WorkerView>, sqlx::Error> {
+    select(conn, None, limit).await
+}
+
+/// One worker; `None` where it never was.
+///
+/// # Errors
+/// Only the database's.
+pub async fn worker(conn: &mut PgConnection, id: WorkerId) -> Result<Option<WorkerView>, sqlx::Error> {
+    Ok(select(conn, Some(id.0), 1).await?.pop())
+}
+
+async fn select(conn: &mut PgConnection, id: Option<Uuid>, limit: u16) -> Result<Vec<WorkerView>, sqlx::Error> {
+    sqlx::query_as!(
+        WorkerView,
+        r#"
+        with held as materialized (
+            select worker_id, count(*) as running from jobs where state = 'running' group by worker_id
+        )
+        select w.id as "id: WorkerId", w.host, w.pid, w.version, w.node, w.queues, w.kinds, w.concurrency, w.started_at,
+               w.seen_at, w.clock_skew_ms,
+               case
+                   when w.stopped_at is not null then 'stopped'
+                   -- Three missed beats of ten seconds.
+                   when w.seen_at < (select lh_now()) - interval '30 seconds' then 'silent'
+                   when w.draining_at is not null then 'draining'
+                   else 'live'
+               end as "state!",
+               coalesce(h.running, 0) as "running!"
+          from workers w
+          left join held h on h.worker_id = w.id
+         where ($1::uuid is null and w.seen_at > (select lh_now()) - interval '1 day') or w.id = $1
+         order by w.started_at desc, w.id
+         limit $2
+        "#,
+        id,
+        i64::from(limit),
+    )
+    .fetch_all(conn)
+    .await
+}
