@@ -5,7 +5,8 @@
 //! newest snapshot and then, over all levels, the file that reaches furthest without a hole; a file that begins beyond
 //! a hole fails the restore. So copies go by [`KeyPlace::rank`] downwards (snapshots first), with a barrier between
 //! ranks. Inside a rank a key whose transactions are already covered by what is staged ([`Spans::is_free`]) may be copied at
-//! any time, since a restore skips it; every other key extends the chain and waits for its predecessor.
+//! any time, since a restore skips it; every other key extends the chain and waits for its predecessor. When such a key
+//! vanishes before its turn, the round copies nothing after it and lists again.
 //!
 //! # Equality
 //! Two objects are equal when we can prove that we copied the one into the other: the journal remembers the source's

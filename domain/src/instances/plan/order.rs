@@ -12,8 +12,7 @@ struct Span {
 
 /// The transactions that each level of a source listing covers.
 ///
-/// Ten small values, whatever the number of keys. Built while the source is listed; during the copies a level that
-/// lost a key is taken out ([`Spans::lose`]).
+/// Ten small values, whatever the number of keys. Built while the source is listed.
 #[derive(Debug, Clone, Default)]
 pub struct Spans {
     levels: [Span; Level::COUNT],
@@ -29,11 +28,6 @@ impl Spans {
             span.broken |= key.min.0 > span.reach.saturating_add(1);
             span.reach = span.reach.max(key.max.0);
         }
-    }
-
-    /// Says that a key of this level could not be copied: the level no longer proves anything for the levels below.
-    pub fn lose(&mut self, level: Level) {
-        self.levels[level.index()].broken = true;
     }
 
     /// The last transaction that the levels above `level` reach without a hole, once all their keys are staged.
@@ -55,14 +49,19 @@ impl Spans {
         self.levels.iter().map(|span| span.reach).max().filter(|reach| *reach > 0).map(Txid)
     }
 
-    /// Whether this key may be copied beside others of its level.
-    ///
-    /// True when the levels above already cover it, since a restore then skips it, and for a file that begins with
-    /// the first transaction, which needs no predecessor. Any other key extends the chain: it must be copied after
-    /// its predecessor has arrived, or a cut between the two would leave a hole.
+    /// Whether the levels above already hold all that this key holds. A restore skips such a key, so nothing is lost
+    /// when it vanishes before its turn. Without any other key no later key may be copied, or a hole would open.
+    #[must_use]
+    pub fn is_covered(&self, key: ReplicaKey) -> bool {
+        key.max <= self.covered_above(key.level)
+    }
+
+    /// Whether this key may be copied beside others of its level: it is covered, or it begins with the first
+    /// transaction and needs no predecessor. Any other key extends the chain: it must be copied after its
+    /// predecessor has arrived, or a cut between the two would leave a hole.
     #[must_use]
     pub fn is_free(&self, key: ReplicaKey) -> bool {
-        key.min.0 == 1 || key.max <= self.covered_above(key.level)
+        key.min.0 == 1 || self.is_covered(key)
     }
 }
 
@@ -85,6 +84,7 @@ mod tests {
     fn keys_that_the_levels_above_cover_are_free_and_the_tail_is_not() {
         let spans = spans(&[key(0, 80, 80), key(0, 81, 120), key(1, 71, 90), key(1, 91, 110), key(9, 1, 75)]);
         assert!(spans.is_free(key(9, 1, 75)), "a snapshot needs no predecessor");
+        assert!(!spans.is_covered(key(9, 1, 75)), "but nothing else holds what it holds");
         assert!(!spans.is_free(key(1, 71, 90)), "it reaches beyond the snapshot");
         assert!(spans.is_free(key(0, 80, 80)));
         assert!(!spans.is_free(key(0, 81, 120)), "110 is as far as the levels above reach");
@@ -92,13 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn a_level_with_a_hole_or_a_lost_key_proves_nothing() {
-        let mut holed = spans(&[key(1, 1, 10), key(1, 12, 20)]);
-        assert!(!holed.is_free(key(0, 5, 5)));
-        holed = spans(&[key(1, 1, 10), key(1, 11, 20)]);
-        assert!(holed.is_free(key(0, 5, 5)));
-        holed.lose(Level::new(1).unwrap());
-        assert!(!holed.is_free(key(0, 5, 5)));
+    fn a_level_with_a_hole_proves_nothing() {
+        assert!(!spans(&[key(1, 1, 10), key(1, 12, 20)]).is_free(key(0, 5, 5)));
+        assert!(spans(&[key(1, 1, 10), key(1, 11, 20)]).is_free(key(0, 5, 5)));
         assert_eq!(Spans::default().newest(), None);
     }
 
@@ -165,30 +161,43 @@ mod tests {
         fn the_copy_order_keeps_the_staging_restorable_at_every_cut(
             before in 0_u64..120, added in 1_u64..120, keep in 0_u64..12,
             widths in [2_u64..5, 2_u64..4, 2_u64..4], snapshot_every in 7_u64..40, picks in prop::collection::vec(any::<u16>(), 600),
+            lost in 0_usize..200,
         ) {
             let mut staged = if before == 0 { Vec::new() } else { replica(before, widths, snapshot_every, keep) };
             let source = replica(before + added, widths, snapshot_every, keep);
             let spans = spans(&source);
             let mut best = restores_to(&staged).expect("the old staging restores");
             let mut picks = picks.into_iter().cycle();
-            for rank in (0..10_u8).rev() {
-                let mut free: Vec<_> = source.iter().filter(|k| k.level.index() == usize::from(rank) && spans.is_free(**k)).copied().collect();
-                let mut ordered = source.iter().filter(|k| k.level.index() == usize::from(rank) && !spans.is_free(**k)).copied();
+            let mut copies = 0;
+            'copies: for rank in (0..10_usize).rev() {
+                let (mut free, ordered): (Vec<_>, Vec<_>) =
+                    source.iter().copied().filter(|k| k.level.index() == rank).partition(|k| spans.is_free(*k));
+                let mut turn = Vec::new();
                 while !free.is_empty() {
-                    let pick = usize::from(picks.next().expect("endless")) % free.len();
-                    staged.push(free.swap_remove(pick));
-                    let now = restores_to(&staged);
-                    prop_assert!(now.is_ok_and(|now| now >= best), "cut after a free copy: {:?} after {:?}", now, best);
-                    best = best.max(now.expect("checked"));
+                    turn.push(free.swap_remove(usize::from(picks.next().expect("endless")) % free.len()));
                 }
-                for next in ordered.by_ref() {
+                for next in turn.into_iter().chain(ordered) {
+                    copies += 1;
+                    if copies == lost {
+                        // The source pruned it before its turn.
+                        if spans.is_covered(next) { continue } else { break 'copies }
+                    }
                     staged.push(next);
                     let now = restores_to(&staged);
                     prop_assert!(now.is_ok_and(|now| now >= best), "cut after {:?}: {:?} after {:?}", next, now, best);
                     best = best.max(now.expect("checked"));
                 }
             }
-            prop_assert_eq!(best, Some(before + added));
+            if lost == 0 {
+                prop_assert_eq!(best, Some(before + added));
+                // Deletes follow in key order, raw files first; they too may be cut anywhere.
+                let mut pruned: Vec<_> = staged.iter().copied().filter(|k| !source.contains(k)).collect();
+                pruned.sort_by_key(|k| (k.level, k.min, k.max));
+                for gone in pruned {
+                    staged.retain(|k| *k != gone);
+                    prop_assert_eq!(restores_to(&staged), Ok(best), "cut after deleting {:?}", gone);
+                }
+            }
         }
     }
 }

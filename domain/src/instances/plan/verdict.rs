@@ -44,7 +44,7 @@ impl Bars {
 pub struct LastCopy {
     /// What it had found, and therefore moved.
     pub moved: Differences,
-    /// From the beginning of its listing to its last effect: the staging is at most this far behind.
+    /// Time since the beginning of its listing: the staging is at most this far behind the source.
     pub lag: Duration,
 }
 
