@@ -44,7 +44,7 @@ create table jobs (
     constraint jobs_priority_check check (priority between -100 and 100),
     constraint jobs_max_attempts_check check (max_attempts between 1 and 1000),
     constraint jobs_running_check check (
-        (state = 'running') = (lease_expires_at is not null and worker_id is not null)
+        (state = 'running') = (worker_id is not null) and (state = 'running') = (lease_expires_at is not null)
     )
 ) with (
     -- Renewals and progress rewrite a row in place; room on the page keeps them heap-only.
@@ -55,8 +55,9 @@ create table jobs (
 create index jobs_available on jobs (queue, kind, priority, run_at, id) where state = 'available';
 -- What becomes due, in the order in which it does.
 create index jobs_staged on jobs (run_at, id) where state in ('scheduled', 'retryable');
--- All live leases. The expiry is deliberately no column of it: a renewal would then rewrite every index.
-create index jobs_running on jobs (id) where state = 'running';
+-- All live leases. The expiry is deliberately no part of it: a renewal would then rewrite every index. The predicate is
+-- not "state = 'running'", which stands in every write of a holder and would make the planner walk all leases there.
+create index jobs_running on jobs (id) where worker_id is not null;
 -- Live rows are exactly the four non-terminal states, so this holds over all of them (Q-023).
 create unique index jobs_unique_key on jobs (kind, unique_key) where unique_key is not null;
 

@@ -68,6 +68,24 @@ pub async fn connect(url: &str, max_connections: u32) -> Result<PgPool, Error> {
         .map_err(Error::Connect)
 }
 
+/// A pool for leasing, renewing and settling alone: their plans may not depend on what the statistics say just now.
+///
+/// The table of live jobs grows from nothing to a million rows and back within minutes; a plan that was right for the
+/// empty table reads all of the full one. Every hot statement is a walk along an index, so the other ways are off.
+///
+/// # Errors
+/// [`Error::Url`] for a malformed URL.
+pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
+    let options = options(url)?.options([
+        ("enable_seqscan", "off"),
+        ("enable_bitmapscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("jit", "off"),
+    ]);
+    Ok(PgPoolOptions::new().max_connections(max_connections).acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options))
+}
+
 /// A pool that connects at its first use, for processes that must start while the database is away.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
     let limit = i64::from(limit);
     // Callers that look at once see the same head of the queue: each looks further than it takes, so that the second
     // still finds rows that the first did not lock.
-    let window = (limit * 4).max(64);
+    let window = (limit * 2).max(32);
     let rows = sqlx::query!(
         r#"
         with served as (
@@ -48,12 +48,18 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
             select j.id, j.priority, j.run_at, s.lease_ms
               from served s
              cross join lateral (
-                   select a.id, a.priority, a.run_at
-                     from jobs a
-                    where a.queue = s.queue
-                      and a.kind = s.kind
-                      and a.state = 'available'
-                    order by a.priority, a.run_at, a.id
+                   select *
+                     from (
+                          select a.id, a.priority, a.run_at
+                            from jobs a
+                           where a.queue = s.queue
+                             and a.kind = s.kind
+                             and a.state = 'available'
+                           order by a.priority, a.run_at, a.id
+                           -- A number that the planner can see: of a parameter it believes a tenth of the table,
+                           -- and would then read all of it to join the rest.
+                           limit 4000
+                          ) b
                     limit $4
                    ) j
              order by j.priority, j.run_at, j.id

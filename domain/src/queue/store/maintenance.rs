@@ -35,7 +35,8 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
                        else 'available'
                    end as to_state
               from jobs j
-             where j.state = 'running'
+             where j.worker_id is not null
+               and j.state = 'running'
                and j.lease_expires_at < (select lh_now())
              order by j.id
              limit $1
@@ -138,7 +139,8 @@ pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, 
         with ignored as materialized (
             select j.id
               from jobs j
-             where j.state = 'running'
+             where j.worker_id is not null
+               and j.state = 'running'
                and j.cancel_requested_at < (select lh_now()) - $2 * interval '1 ms'
              order by j.id
              limit $1

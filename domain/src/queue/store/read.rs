@@ -275,7 +275,7 @@ pub async fn queues(conn: &mut PgConnection) -> Result<Vec<QueueView>, sqlx::Err
              where stopped_at is null
                and seen_at > (select lh_now()) - interval '30 seconds'
         ), busy as materialized (
-            select queue, count(*) as running from jobs where state = 'running' group by queue
+            select queue, count(*) as running from jobs where worker_id is not null group by queue
         ), parked as materialized (
             select queue, count(*) as waiting
               from (select queue from jobs where state in ('scheduled', 'retryable') order by run_at, id limit $1) p
@@ -321,8 +321,8 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
                (select min(j.run_at) from (
                    select run_at from jobs where state = 'available' order by queue, kind, priority, run_at limit $1
                ) j) as oldest_due_at,
-               (select count(*) from jobs where state = 'running') as "running!",
-               (select count(*) from jobs where state = 'running' and lease_expires_at < (select lh_now())) as "expired!",
+               (select count(*) from jobs where worker_id is not null) as "running!",
+               (select count(*) from jobs where worker_id is not null and lease_expires_at < (select lh_now())) as "expired!",
                (select count(*) from (
                    select from fenced_writes where at > (select lh_now()) - interval '1 hour' limit $1
                ) f) as "refused_last_hour!",

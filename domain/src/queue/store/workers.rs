@@ -108,7 +108,7 @@ async fn select(conn: &mut PgConnection, id: Option<Uuid>, limit: u16) -> Result
         WorkerView,
         r#"
         with held as materialized (
-            select worker_id, count(*) as running from jobs where state = 'running' group by worker_id
+            select worker_id, count(*) as running from jobs where worker_id is not null group by worker_id
         )
         select w.id as "id: WorkerId", w.host, w.pid, w.version, w.node, w.queues, w.kinds, w.concurrency, w.started_at,
                w.seen_at, w.clock_skew_ms,
