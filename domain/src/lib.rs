@@ -11,3 +11,4 @@ pub mod ids;
 pub mod instances;
 pub mod lease;
 pub mod queue;
+pub mod sessions;
