@@ -9,6 +9,7 @@
 //! nothing of ours.
 
 mod environment;
+mod identity;
 pub mod exec;
 pub mod litestream;
 pub mod ports;
@@ -16,3 +17,5 @@ pub mod postgres;
 pub mod s3;
 pub mod seaweed;
 pub mod tools;
+
+pub use identity::Identity;
