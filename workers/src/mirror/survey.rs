@@ -1,0 +1,129 @@
+//! One complete listing of both sides, merged with the journal into difference sets.
+
+use std::io;
+use std::path::PathBuf;
+
+use domain::instances::plan::{Differences, Entry, KeyPlace, KeyVerdict, Level, Spans, decide};
+
+use super::cursor::{CursorError, JournalCursor, SideCursor};
+use super::spill::Spill;
+use super::{KeyJournal, MirrorError, Pair, Place, Reason};
+use crate::objects;
+
+/// What a complete listing of one pair found.
+pub(super) struct Survey {
+    /// Copies by rank; most passes need one or two ranks.
+    pub(super) copies: [Option<Spill>; Level::COUNT],
+    /// Keys to delete at the target.
+    pub(super) deletes: Option<Spill>,
+    /// Journal rows that nothing stands behind.
+    pub(super) forgets: Option<Spill>,
+    /// What the source's levels cover.
+    pub(super) spans: Spans,
+    /// The numbers.
+    pub(super) found: Differences,
+    /// Objects of the source that take part.
+    pub(super) source_keys: u64,
+}
+
+/// Why there is no survey.
+pub(super) enum Stop {
+    /// The source cannot be read until somebody acts (M-055).
+    Unreadable(objects::Error),
+    /// Anything else.
+    Mirror(MirrorError),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Mirror(MirrorError::Spill(error))
+    }
+}
+
+/// Lists both sides of a pair at once, one sequential pass each, and compares them on the way.
+pub(super) async fn survey(
+    source: &Place,
+    target: &Place,
+    (index, pair): (usize, &Pair),
+    (journal, page): (&dyn KeyJournal, usize),
+    folder: Option<&PathBuf>,
+) -> Result<Survey, Stop> {
+    let mut sources = SideCursor::new(source.list(pair.source_prefix()), pair.source_prefix(), pair.rule());
+    let mut targets = SideCursor::new(target.list(pair.staging_prefix()), pair.staging_prefix(), pair.rule());
+    let mut copied = JournalCursor::new(journal, index, page);
+    let mut found = Survey {
+        copies: Default::default(),
+        deletes: None,
+        forgets: None,
+        spans: Spans::default(),
+        found: Differences::default(),
+        source_keys: 0,
+    };
+    loop {
+        sources.fill().await.map_err(of_source)?;
+        targets.fill().await.map_err(of_target)?;
+        copied.fill().await.map_err(|error| Stop::Mirror(error.into()))?;
+        while sources.is_known() && targets.is_known() && copied.is_known() {
+            let Some(decision) = decide(sources.head(), targets.head(), copied.head()) else { return Ok(found) };
+            match decision.verdict {
+                KeyVerdict::Equal => {}
+                KeyVerdict::Copy => found.copy(sources.head(), pair, folder)?,
+                KeyVerdict::Delete => {
+                    found.found.deletes += 1;
+                    push(&mut found.deletes, folder, targets.head().map(|entry| entry.key))?;
+                }
+                KeyVerdict::Forget => push(&mut found.forgets, folder, copied.head().map(|row| row.key))?,
+            }
+            if decision.advance.source {
+                found.see(sources.head(), pair);
+                sources.advance();
+            }
+            if decision.advance.target {
+                targets.advance();
+            }
+            if decision.advance.journal {
+                copied.advance();
+            }
+        }
+    }
+}
+
+impl Survey {
+    fn see(&mut self, entry: Option<Entry<'_>>, pair: &Pair) {
+        self.source_keys += 1;
+        if let Some(KeyPlace::Mirrored { replica: Some(key), .. }) = entry.map(|entry| pair.rule().place(entry.key)) {
+            self.spans.observe(key);
+        }
+    }
+
+    fn copy(&mut self, entry: Option<Entry<'_>>, pair: &Pair, folder: Option<&PathBuf>) -> Result<(), Stop> {
+        let Some(entry) = entry else { return Ok(()) };
+        let KeyPlace::Mirrored { rank, .. } = pair.rule().place(entry.key) else { return Ok(()) };
+        let Some(etag) = entry.etag else { return Err(Stop::Mirror(MirrorError::permanent(Reason::SourceWithoutEtags))) };
+        self.found.copies += 1;
+        self.found.copy_bytes += entry.size;
+        let spill = self.copies[usize::from(rank)].get_or_insert_with(|| Spill::new(folder));
+        Ok(spill.push(entry.key, etag, entry.size)?)
+    }
+}
+
+fn push(spill: &mut Option<Spill>, folder: Option<&PathBuf>, key: Option<&str>) -> io::Result<()> {
+    key.map_or(Ok(()), |key| spill.get_or_insert_with(|| Spill::new(folder)).push(key, "", 0))
+}
+
+fn of_source(error: CursorError) -> Stop {
+    match error {
+        CursorError::Foreign => Stop::Mirror(MirrorError::permanent(Reason::SourceFormat)),
+        CursorError::Store(error) => match MirrorError::of_source(error) {
+            Ok(error) => Stop::Mirror(error),
+            Err(unreadable) => Stop::Unreadable(unreadable),
+        },
+    }
+}
+
+fn of_target(error: CursorError) -> Stop {
+    Stop::Mirror(match error {
+        CursorError::Foreign => MirrorError::permanent(Reason::TargetFormat),
+        CursorError::Store(error) => MirrorError::of_target(error, Reason::TargetForbidden),
+    })
+}
