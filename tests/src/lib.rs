@@ -1,1 +1,5 @@
-//! tests
+//! What the integration tests share: a database each, a clock to move, conditions to wait for.
+
+pub mod db;
+pub mod server;
+pub mod wait;
