@@ -42,7 +42,8 @@ create table idempotency_keys (
     key          text not null constraint idempotency_keys_key_check check (char_length(key) between 1 and 255),
     request_hash bytea not null,
     status       smallint not null,
-    body         jsonb not null,
+    -- Text, since a replay answers byte by byte what was answered first.
+    body         text not null,
     created_at   timestamptz not null,
     primary key (identity_id, route, key)
 );

@@ -1,0 +1,199 @@
+use sqlx::PgConnection;
+
+use super::{Error, IdentityKind, KeyView};
+use crate::clock::Timestamp;
+use crate::ids::{IdentityId, KeyId};
+
+pub(super) struct KeyRow {
+    pub(super) key: KeyId,
+    pub(super) identity: IdentityId,
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) roles: Vec<String>,
+    pub(super) secret_hash: Vec<u8>,
+    pub(super) permissions: Option<Vec<String>>,
+    pub(super) scopes: serde_json::Value,
+    pub(super) revoked: bool,
+    pub(super) expired: bool,
+    pub(super) disabled: bool,
+}
+
+pub(super) struct IdentityRow {
+    pub(super) kind: String,
+    pub(super) roles: Vec<String>,
+}
+
+pub(super) struct NewKeyRow<'a> {
+    pub(super) id: KeyId,
+    pub(super) identity: IdentityId,
+    pub(super) name: &'a str,
+    pub(super) secret_hash: &'a [u8; 32],
+    pub(super) permissions: Option<&'a [&'a str]>,
+    pub(super) scopes: &'a serde_json::Value,
+    pub(super) expires_at: Option<Timestamp>,
+}
+
+pub(super) async fn find_key(conn: &mut PgConnection, key: KeyId) -> Result<Option<KeyRow>, sqlx::Error> {
+    sqlx::query_as!(
+        KeyRow,
+        r#"
+        select k.id as "key: KeyId", i.id as "identity: IdentityId", i.name, i.kind, i.roles, k.secret_hash,
+               k.permissions, k.scopes,
+               k.revoked_at is not null as "revoked!",
+               coalesce(k.expires_at <= (select lh_now()), false) as "expired!",
+               i.disabled_at is not null as "disabled!"
+          from api_keys k
+          join identities i on i.id = k.identity_id
+         where k.id = $1
+        "#,
+        key.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+pub(super) async fn find_identity(conn: &mut PgConnection, id: IdentityId) -> Result<Option<IdentityRow>, sqlx::Error> {
+    // Locked, so that what is checked of its roles still holds when the key is written.
+    sqlx::query_as!(IdentityRow, "select kind, roles from identities where id = $1 for share", id.0)
+        .fetch_optional(conn)
+        .await
+}
+
+pub(super) async fn lock_bootstrap(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query!("select pg_advisory_xact_lock(hashtext('leasehold bootstrap'))").execute(conn).await?;
+    Ok(())
+}
+
+pub(super) async fn administrator_exists(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        select exists (
+               select from identities i
+                 join api_keys k on k.identity_id = i.id
+                where 'admin' = any (i.roles)
+                  and i.disabled_at is null
+                  and k.revoked_at is null
+                  and (k.expires_at is null or k.expires_at > (select lh_now()))) as "exists!"
+        "#
+    )
+    .fetch_one(conn)
+    .await
+}
+
+pub(super) async fn upsert_administrator(
+    conn: &mut PgConnection,
+    id: IdentityId,
+    name: &str,
+) -> Result<IdentityId, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        insert into identities (id, name, kind, roles, created_at)
+        values ($1, $2, 'person', '{admin}', (select lh_now()))
+            on conflict (name) do update set kind = 'person', roles = '{admin}', disabled_at = null
+        returning id as "id: IdentityId"
+        "#,
+        id.0,
+        name,
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// Returns whether the name was free.
+pub(super) async fn insert_identity(
+    conn: &mut PgConnection,
+    id: IdentityId,
+    name: &str,
+    kind: &str,
+    roles: &[&str],
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        insert into identities (id, name, kind, roles, created_at)
+        values ($1, $2, $3, $4, (select lh_now()))
+            on conflict (name) do nothing
+        "#,
+        id.0,
+        name,
+        kind,
+        roles as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+pub(super) async fn insert_key(conn: &mut PgConnection, new: NewKeyRow<'_>) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        r#"
+        insert into api_keys (id, identity_id, name, secret_hash, permissions, scopes, created_at, expires_at)
+        values ($1, $2, $3, $4, $5, $6, (select lh_now()), $7)
+        "#,
+        new.id.0,
+        new.identity.0,
+        new.name,
+        new.secret_hash.as_slice(),
+        new.permissions as Option<&[&str]>,
+        new.scopes,
+        new.expires_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// `None` where there is no such key, else whether it was not revoked before.
+pub(super) async fn revoke_key(conn: &mut PgConnection, key: KeyId) -> Result<Option<bool>, sqlx::Error> {
+    let before = sqlx::query_scalar!(
+        r#"select revoked_at is null as "worked!" from api_keys where id = $1 for update"#,
+        key.0,
+    )
+    .fetch_optional(&mut *conn)
+    .await?;
+    if before == Some(true) {
+        sqlx::query!("update api_keys set revoked_at = (select lh_now()) where id = $1", key.0).execute(conn).await?;
+    }
+    Ok(before)
+}
+
+pub(super) async fn list_keys(
+    conn: &mut PgConnection,
+    only: Option<KeyId>,
+    before: Option<KeyId>,
+    limit: u16,
+) -> Result<Vec<KeyView>, Error> {
+    let rows = sqlx::query!(
+        r#"
+        select k.id as "id: KeyId", i.id as "identity: IdentityId", i.name as identity_name, i.kind, i.roles, k.name,
+               k.permissions, k.scopes, k.created_at, k.expires_at, k.revoked_at
+          from api_keys k
+          join identities i on i.id = k.identity_id
+         where ($1::uuid is null or k.id = $1)
+           and ($2::uuid is null or k.id < $2)
+         order by k.id desc
+         limit $3
+        "#,
+        only.map(|k| k.0),
+        before.map(|k| k.0),
+        i64::from(limit),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|r| KeyView {
+            id: r.id,
+            identity: r.identity,
+            identity_name: r.identity_name,
+            // The table's constraint and the enum hold the same four words.
+            identity_kind: IdentityKind::parse(&r.kind).unwrap_or(IdentityKind::Instance),
+            roles: r.roles,
+            name: r.name,
+            permissions: r.permissions,
+            scopes: r.scopes,
+            created_at: r.created_at,
+            expires_at: r.expires_at,
+            revoked_at: r.revoked_at,
+        })
+        .collect())
+}
