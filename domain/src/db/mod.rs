@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, Transaction};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -93,6 +93,15 @@ pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
 pub fn connect_lazy(url: &str, max_connections: u32) -> Result<PgPool, Error> {
     let options = options(url)?;
     Ok(PgPoolOptions::new().max_connections(max_connections).acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options))
+}
+
+/// A read-only transaction on one snapshot, each of whose statements may take at most `limit`: for pages and reports
+/// whose figures must agree with each other.
+///
+/// # Errors
+/// Only the database's.
+pub async fn begin_read(pool: &PgPool, limit: Duration) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    store::begin_read(pool, limit).await
 }
 
 fn options(url: &str) -> Result<PgConnectOptions, Error> {

@@ -1,4 +1,6 @@
-use sqlx::{Connection as _, PgConnection};
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
 
 pub(super) async fn lift_statement_timeout(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!("set statement_timeout = 0").execute(&mut *conn).await?;
@@ -15,4 +17,16 @@ pub(super) async fn schema_version(conn: &mut PgConnection) -> Result<i64, sqlx:
         return Ok(0);
     }
     sqlx::query_scalar("select coalesce(max(version), 0) from _sqlx_migrations where success").fetch_one(conn).await
+}
+
+pub(super) async fn begin_read(pool: &PgPool, limit: Duration) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let mut transaction = pool.begin_with("begin isolation level repeatable read, read only").await?;
+    // `set local` takes no parameters; set_config with `true` is the same for this transaction.
+    sqlx::query_scalar!(
+        r#"select set_config('statement_timeout', $1, true) as "set!""#,
+        limit.as_millis().to_string(),
+    )
+    .fetch_one(&mut *transaction)
+    .await?;
+    Ok(transaction)
 }
