@@ -1,1 +1,48 @@
-fn main() {}
+//! `leasehold`: every role and every operator's verb in one binary.
+//!
+//! Roles (`api`, `worker`, `migrate`), `key bootstrap` and the sandbox (`dev`, `demo`) act directly;
+//! all other verbs go through the API, where they are authorised and audited.
+
+mod commands;
+mod database;
+mod environment;
+mod exit;
+mod log;
+mod output;
+mod runtime;
+mod settings;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use commands::Cli;
+use exit::Exit;
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // First of all, while this process has a single thread and before anything is parsed: the words
+    // after it belong to another program.
+    if let [_, first, rest @ ..] = args.as_slice()
+        && first == sandbox::exec::SUBCOMMAND
+    {
+        sandbox::exec::internal_exec(rest);
+    }
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no failure. A closed stdout is nobody's problem here.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() };
+        }
+    };
+    match commands::run(cli) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            // The one place that prints a whole chain of causes.
+            eprintln!("leasehold: {error:#}");
+            exit::code_of(&error).into()
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The command line: one file a noun, and here what they share.
+
+mod completions;
+mod config;
+mod key;
+mod migrate;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::{self, Exit};
+use crate::output::Output;
+use crate::settings::{Setting, Settings, Sources};
+
+/// A fleet control plane: durable jobs under fenced leases, and what is built on them.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, propagate_version = true, after_help = exit::HELP, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// The configuration file [default: leasehold.toml in the working folder, if it is there]
+    #[arg(long, global = true, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// Answer in JSON, for programs
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Bring the database's schema to this program's version
+    Migrate(migrate::Args),
+    /// Manage API keys
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Check and show the configuration
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Print the completion script of a shell
+    Completions(completions::Args),
+}
+
+/// What a command works with.
+pub(crate) struct Context {
+    global: Global,
+    /// How to answer.
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// Where settings come from, with what the command's own flags say.
+    fn sources(&self, flags: Vec<(&'static Setting, Option<String>)>) -> Sources {
+        let mut sources = Sources::of_process(self.global.config.clone());
+        sources.flags = flags.into_iter().filter_map(|(setting, value)| Some((setting, value?))).collect();
+        sources
+    }
+
+    /// The settings, with the log set up as they say.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn settings(&self, flags: Vec<(&'static Setting, Option<String>)>) -> anyhow::Result<Settings> {
+        let settings = self.sources(flags).read()?;
+        crate::log::start(&settings)?;
+        Ok(settings)
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// What went wrong, with the exit code in the chain where it is not 1.
+pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let context = Context { output: Output::new(cli.global.json), global: cli.global };
+    match cli.command {
+        Command::Migrate(args) => migrate::run(&context, &args),
+        Command::Key(command) => key::run(&context, command),
+        Command::Config(command) => config::run(&context, command),
+        Command::Completions(args) => completions::run(&args),
+    }
+}

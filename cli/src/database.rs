@@ -1,0 +1,54 @@
+//! The database, for the few commands that may touch it.
+
+use std::str::FromStr as _;
+
+use anyhow::Context as _;
+use secrecy::ExposeSecret as _;
+use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+
+use crate::settings::{Settings, table};
+
+/// Connects now, or says where nobody answered.
+///
+/// # Errors
+/// A missing or malformed URL, a database that is away or refuses us.
+pub(crate) async fn connect(settings: &Settings) -> anyhow::Result<PgPool> {
+    let url = settings.require_secret(&table::DATABASE_URL)?;
+    let pool = domain::db::connect(url.expose_secret(), settings.number(&table::DATABASE_MAX_CONNECTIONS)).await;
+    pool.with_context(|| away(url.expose_secret()))
+}
+
+/// A pool that connects at its first use: the roles start while the database is away, say so in
+/// `/readyz` and in the log, and go on when it comes.
+///
+/// # Errors
+/// A missing or malformed URL.
+pub(crate) fn connect_lazy(settings: &Settings) -> anyhow::Result<PgPool> {
+    let url = settings.require_secret(&table::DATABASE_URL)?;
+    Ok(domain::db::connect_lazy(url.expose_secret(), settings.number(&table::DATABASE_MAX_CONNECTIONS))?)
+}
+
+/// What to do about a database that does not answer. Neither user nor password is shown.
+fn away(url: &str) -> String {
+    match PgConnectOptions::from_str(url) {
+        Ok(options) => format!(
+            "no session with the database {:?} at {}:{}; is it running, and does LEASEHOLD_DATABASE_URL (or database.url) \
+             name the right place and password?",
+            options.get_database().unwrap_or_default(),
+            options.get_host(),
+            options.get_port()
+        ),
+        Err(_) => "database.url cannot be used".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_message_names_the_place_but_not_the_password() {
+        let message = super::away("postgres://ada:hunter2@db.example:6000/fleet");
+        assert!(message.contains("\"fleet\" at db.example:6000"), "{message}");
+        assert!(!message.contains("hunter2") && !message.contains("ada"), "{message}");
+    }
+}

@@ -1,0 +1,80 @@
+//! How a command ends.
+
+use std::process::ExitCode;
+
+/// The exit codes, as `leasehold --help` documents them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok = 0,
+    /// Failed; nothing more special below fits.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// The API refused the key, or the key lacks the permission.
+    Denied = 3,
+    /// What was named does not exist, or may not be seen.
+    NotFound = 4,
+    /// The present state forbids it, or it changed meanwhile.
+    Conflict = 5,
+    /// The API or the database did not answer: nothing is known about the call's effect.
+    Unavailable = 6,
+}
+
+/// What `--help` says about them.
+pub(crate) const HELP: &str = "Exit codes:
+  0  done
+  1  failed
+  2  the command line or the configuration is wrong
+  3  the key is missing, wrong or revoked, or lacks the permission
+  4  what was named does not exist, or may not be seen with this key
+  5  the present state forbids it, or it changed meanwhile
+  6  the API or the database did not answer";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error whose exit code is known where it is made.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    /// The code.
+    pub(crate) exit: Exit,
+    /// The sentence.
+    pub(crate) message: String,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Ending {}
+
+/// The exit code that fits `error`, by the first cause that says one.
+pub(crate) fn code_of(error: &anyhow::Error) -> Exit {
+    error.chain().find_map(code_of_cause).unwrap_or(Exit::Failed)
+}
+
+fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if let Some(ending) = cause.downcast_ref::<Ending>() {
+        return Some(ending.exit);
+    }
+    if cause.is::<crate::settings::Error>() {
+        return Some(Exit::Usage);
+    }
+    if let Some(domain::authority::Error::AdministratorExists) = cause.downcast_ref() {
+        return Some(Exit::Conflict);
+    }
+    match cause.downcast_ref::<domain::db::Error>()? {
+        domain::db::Error::Url(_) => Some(Exit::Usage),
+        domain::db::Error::Connect(_) => Some(Exit::Unavailable),
+        domain::db::Error::Migrate(_)
+        | domain::db::Error::SchemaOld { .. }
+        | domain::db::Error::SchemaNew { .. }
+        | domain::db::Error::Schema(_) => Some(Exit::Failed),
+    }
+}

@@ -1,0 +1,152 @@
+//! Every setting, one row each.
+
+use super::Bounds;
+
+/// The sections of docs/configuration.md, by the first word of a setting's name.
+pub(crate) const SECTIONS: [(&str, &str); 8] = [
+    ("", "The API that commands speak to"),
+    ("log", "Logs"),
+    ("database", "The database"),
+    ("api", "`leasehold api`"),
+    ("worker", "`leasehold worker`"),
+    ("node", "A box: `leasehold worker` with a node"),
+    ("s3", "The object store of a box"),
+    ("dev", "`leasehold dev`"),
+];
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Its name in the file, with the section before a dot. Numbers end in their unit.
+    pub(crate) key: &'static str,
+    /// What it accepts.
+    pub(crate) bounds: Bounds,
+    /// What it is where nobody sets it.
+    pub(crate) default: Option<&'static str>,
+    /// The flag of the role that it belongs to, if it has one.
+    pub(crate) flag: Option<&'static str>,
+    /// Whether it is never shown.
+    pub(crate) secret: bool,
+    /// What it does, in one or two sentences.
+    pub(crate) help: &'static str,
+}
+
+impl Setting {
+    const fn new(key: &'static str, bounds: Bounds, help: &'static str) -> Self {
+        Self { key, bounds, default: None, flag: None, secret: false, help }
+    }
+
+    const fn or(mut self, default: &'static str) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    const fn flag(mut self, flag: &'static str) -> Self {
+        self.flag = Some(flag);
+        self
+    }
+
+    const fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+
+    /// Its environment variable.
+    pub(crate) fn variable(&self) -> String {
+        format!("LEASEHOLD_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// Its section in the file; empty for the names without one.
+    pub(crate) fn section(&self) -> &'static str {
+        self.key.split_once('.').map_or("", |(section, _)| section)
+    }
+}
+
+macro_rules! settings {
+    ($($name:ident = $setting:expr;)*) => {
+        $(#[doc = concat!("See the row's own help: ", stringify!($name))] pub(crate) static $name: Setting = $setting;)*
+        /// Every setting, in the order in which they are documented.
+        pub(crate) static ALL: &[&Setting] = &[$(&$name),*];
+    };
+}
+
+settings! {
+    URL = Setting::new("url", Bounds::Url(&["http", "https"]), "Where the API is.").or("http://127.0.0.1:7070");
+    KEY = Setting::new("key", Bounds::Text, "The API key that commands present. Rather use `key_file`.").secret();
+    KEY_FILE = Setting::new("key_file", Bounds::Path, "A file that holds the API key and nothing else; read where `key` is not set.");
+    TIMEOUT_SECONDS = Setting::new("timeout_seconds", Bounds::Number(1, 600), "How long a command waits for an answer of the API.").or("30");
+
+    LOG_FORMAT = Setting::new("log.format", Bounds::Choice(&["auto", "human", "json"]), "How log lines are written to stderr; `auto` writes for people on a terminal and JSON otherwise.").or("auto");
+    LOG_FILTER = Setting::new("log.filter", Bounds::Text, "Which log lines are written: a level, or levels by module such as `info,workers=debug`.").or("info");
+
+    DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate` and by `key bootstrap`; other commands never touch it.").secret();
+    DATABASE_MAX_CONNECTIONS = Setting::new("database.max_connections", Bounds::Number(2, 500), "Connections that one process opens at most.").or("16");
+
+    API_LISTEN = Setting::new("api.listen", Bounds::Address, "Where the API and the dashboard listen. Give port 0 for a free one; the chosen one is logged.").or("127.0.0.1:7070").flag("listen");
+
+    WORKER_QUEUES = Setting::new("worker.queues", Bounds::List, "The queues that are served. A box serves its own queue as well.").or("default").flag("queues");
+    WORKER_KINDS = Setting::new("worker.kinds", Bounds::List, "The kinds that are run; all that the program knows where none is named.").flag("kinds");
+    WORKER_CONCURRENCY = Setting::new("worker.concurrency", Bounds::Number(1, 512), "Jobs that run at once.").or("8").flag("concurrency");
+    WORKER_DRAIN_SECONDS = Setting::new("worker.drain_seconds", Bounds::Number(1, 3600), "How long running jobs may take to end after SIGTERM; what still runs then is handed to another worker.").or("25").flag("drain-seconds");
+
+    NODE_IDENTITY = Setting::new("node.identity", Bounds::Text, "The box's identity. With it the worker does the work of this box.").flag("node");
+    NODE_REGION = Setting::new("node.region", Bounds::Text, "The code of the region that the box stands in.").flag("region");
+    NODE_DATA_DIR = Setting::new("node.data_dir", Bounds::Path, "The folder that holds the box's databases. One worker at a time uses it.").flag("data-dir");
+    NODE_DATA_BUCKET = Setting::new("node.data_bucket", Bounds::Text, "The region's data bucket.").flag("data-bucket");
+    NODE_DATA_BUCKET_REGION = Setting::new("node.data_bucket_region", Bounds::Text, "The object store's own name for the place of that bucket, such as `eu-central-1`.").flag("data-bucket-region");
+
+    S3_ENDPOINT = Setting::new("s3.endpoint", Bounds::Url(&["http", "https"]), "The object store; AWS where it is not set.").flag("s3-endpoint");
+    S3_ACCESS_KEY_ID = Setting::new("s3.access_key_id", Bounds::Text, "The access key. The rights that it needs, and must not have, are in docs/guarantees.md.").secret();
+    S3_SECRET_ACCESS_KEY = Setting::new("s3.secret_access_key", Bounds::Text, "The secret access key.").secret();
+
+    DEV_DIR = Setting::new("dev.dir", Bounds::Path, "Where `leasehold dev` keeps its database, buckets, logs and key.").or(".leasehold").flag("dir");
+}
+
+/// Variables that are read, but are no settings of the file: what they steer is needed before it, or
+/// by other parts of the program.
+pub(crate) const OUTSIDE_VARIABLES: [(&str, &str); 3] = [
+    (
+        "LEASEHOLD_CONFIG",
+        "The configuration file, as `--config`. `leasehold.toml` in the working folder is read where neither is given and it is there.",
+    ),
+    (
+        "LEASEHOLD_TOOLS_DIR",
+        "Where `leasehold dev`, `leasehold demo` and tests keep the tools that they fetch; `.tools` in the project otherwise.",
+    ),
+    (
+        "LEASEHOLD_LAUNCHER",
+        "The executable that starts the children of `leasehold dev`, `leasehold demo` and tests; this program otherwise.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_unique_name_a_section_and_a_default_within_its_bounds() {
+        for (index, setting) in ALL.iter().enumerate() {
+            assert!(ALL[..index].iter().all(|other| other.key != setting.key), "{} stands twice", setting.key);
+            assert!(SECTIONS.iter().any(|(name, _)| *name == setting.section()), "{} has no section", setting.key);
+            let accepted = setting.default.is_none_or(|text| setting.bounds.parse(text).is_some());
+            assert!(accepted, "{}: its default is not within its bounds", setting.key);
+            assert!(setting.help.ends_with('.') && setting.help.len() > 10, "{} has no help", setting.key);
+        }
+    }
+
+    #[test]
+    fn no_secret_has_a_flag_or_a_default() {
+        for setting in ALL.iter().filter(|setting| setting.secret) {
+            assert!(setting.flag.is_none() && setting.default.is_none(), "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn numbers_name_their_unit_unless_they_count() {
+        const COUNTS: [&str; 2] = ["database.max_connections", "worker.concurrency"];
+        for setting in ALL.iter().filter(|setting| matches!(setting.bounds, Bounds::Number(..))) {
+            let has_unit = ["_seconds", "_ms", "_bytes"].iter().any(|unit| setting.key.ends_with(unit));
+            assert!(has_unit || COUNTS.contains(&setting.key), "{}", setting.key);
+        }
+    }
+}
