@@ -9,8 +9,8 @@
 //! nothing of ours.
 
 mod environment;
-mod identity;
 pub mod exec;
+mod identity;
 pub mod litestream;
 pub mod ports;
 pub mod postgres;

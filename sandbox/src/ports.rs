@@ -57,10 +57,8 @@ mod tests {
     fn ports_are_distinct_and_bindable() {
         let ports = free_ports(50).expect("free ports");
         assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 50);
-        let _held: Vec<_> = ports
-            .iter()
-            .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).expect("bind"))
-            .collect();
+        let _held: Vec<_> =
+            ports.iter().map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).expect("bind")).collect();
         assert!(!is_free(ports[0]));
     }
 }

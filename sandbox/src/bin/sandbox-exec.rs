@@ -56,7 +56,8 @@ async fn serve_postgres(folder: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{}", server.url())?;
     std::io::stdout().flush()?;
     let closed = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).context("watch SIGTERM")?;
+    let mut terminate =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).context("watch SIGTERM")?;
     tokio::select! {
         _ = closed => {}
         _ = terminate.recv() => {}

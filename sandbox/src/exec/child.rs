@@ -57,10 +57,8 @@ impl Running {
     pub(super) fn new(name: String, mut child: Child, log: Option<PathBuf>) -> Self {
         let pid = child.id();
         // Opened before anyone waits for the child: until it is reaped its pid cannot be another's.
-        let handle = i32::try_from(pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let handle =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let end = Arc::new(End::default());
         let (sender, ended) = watch::channel(None);
         let reaper = {

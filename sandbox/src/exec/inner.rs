@@ -86,7 +86,8 @@ impl<'a> Plan<'a> {
             set_thread_res_uid(uid, uid, uid).map_err(|error| format!("set uid: {error}"))?;
         }
         // Only now: the kernel clears this on every change of uid or gid.
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| format!("set parent-death signal: {error}"))?;
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|error| format!("set parent-death signal: {error}"))?;
         // The parent may have died before the line above; then no signal would ever come.
         if getppid().map(Pid::as_raw_pid) == Some(self.parent) {
             Ok(())
@@ -97,10 +98,7 @@ impl<'a> Plan<'a> {
 }
 
 fn number<T: std::str::FromStr>(value: &OsStr) -> Result<T, String> {
-    value
-        .to_str()
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| format!("not a number: {}", value.display()))
+    value.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| format!("not a number: {}", value.display()))
 }
 
 #[cfg(test)]
@@ -121,7 +119,9 @@ mod tests {
 
     #[test]
     fn a_plan_without_parent_program_or_whole_identity_is_refused() {
-        for text in ["-- sh", "--parent 7", "--parent 7 --", "--parent x -- sh", "--parent 7 --uid 1 -- sh", "--pid 7 -- sh"] {
+        for text in
+            ["-- sh", "--parent 7", "--parent 7 --", "--parent x -- sh", "--parent 7 --uid 1 -- sh", "--pid 7 -- sh"]
+        {
             assert!(Plan::parse(&words(text)).is_err(), "{text}");
         }
     }

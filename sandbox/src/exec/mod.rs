@@ -185,10 +185,7 @@ impl Spawn {
 
     fn fork(&self, out: Stdio, err: Stdio) -> Result<Child, ExecError> {
         let mut command = Command::new(launcher()?);
-        command
-            .arg(SUBCOMMAND)
-            .arg("--parent")
-            .arg(std::process::id().to_string());
+        command.arg(SUBCOMMAND).arg("--parent").arg(std::process::id().to_string());
         if let Some(uid) = self.uid {
             let uid = uid.to_string();
             command.args(["--uid", &uid, "--gid", &uid]);
@@ -207,19 +204,11 @@ impl Spawn {
 
     /// The program's short name, for messages.
     fn name(&self) -> String {
-        self.program
-            .file_name()
-            .unwrap_or(self.program.as_os_str())
-            .to_string_lossy()
-            .into_owned()
+        self.program.file_name().unwrap_or(self.program.as_os_str()).to_string_lossy().into_owned()
     }
 
     fn open_log(&self, path: &Path) -> Result<File, ExecError> {
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(|source| self.open_error(path, source))
+        OpenOptions::new().create(true).append(true).open(path).map_err(|source| self.open_error(path, source))
     }
 
     fn open_error(&self, path: &Path, source: io::Error) -> ExecError {

@@ -24,7 +24,8 @@ pub(super) struct Home {
 impl Home {
     /// Creates or takes over the folder, closed to others, owned by whoever will run the server.
     pub(super) fn prepare(wanted: &Path) -> Result<Self, StartError> {
-        let wanted = std::path::absolute(wanted).map_err(|source| StartError::Folder { path: wanted.to_owned(), source })?;
+        let wanted =
+            std::path::absolute(wanted).map_err(|source| StartError::Folder { path: wanted.to_owned(), source })?;
         // PostgreSQL refuses to run as root.
         let uid = rustix::process::geteuid().is_root().then_some(NOBODY);
         let (path, note) = match uid {

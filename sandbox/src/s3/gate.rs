@@ -76,19 +76,19 @@ impl Entry {
     /// A call of `op` that does `action` on a key.
     pub(super) fn key<T>(op: &'static str, request: &S3Request<T>, action: Action, bucket: &str, key: &str) -> Self {
         let access_key = request.credentials.as_ref().map(|known| known.access_key.clone()).unwrap_or_default();
-        let call = Call {
-            op,
-            bucket: bucket.to_owned(),
-            key: key.to_owned(),
-            source: None,
-            keys: Vec::new(),
-            access_key,
-        };
+        let call =
+            Call { op, bucket: bucket.to_owned(), key: key.to_owned(), source: None, keys: Vec::new(), access_key };
         Self { call, needs: vec![(action, format!("{bucket}/{key}"))] }
     }
 
     /// A call on a bucket, or on a prefix in it.
-    pub(super) fn bucket<T>(op: &'static str, request: &S3Request<T>, action: Action, bucket: &str, prefix: &str) -> Self {
+    pub(super) fn bucket<T>(
+        op: &'static str,
+        request: &S3Request<T>,
+        action: Action,
+        bucket: &str,
+        prefix: &str,
+    ) -> Self {
         Self::key(op, request, action, bucket, prefix)
     }
 

@@ -162,7 +162,10 @@ mod tests {
         let keys = ["a/1", "a/2", "a/3", "a0", "b/1", "c"];
         for limit in 1..6 {
             let (objects, groups, _) = pages(&keys, "", Some("/"), limit);
-            assert_eq!((objects, groups), (vec!["a0".to_owned(), "c".to_owned()], vec!["a/".to_owned(), "b/".to_owned()]));
+            assert_eq!(
+                (objects, groups),
+                (vec!["a0".to_owned(), "c".to_owned()], vec!["a/".to_owned(), "b/".to_owned()])
+            );
         }
     }
 

@@ -85,8 +85,7 @@ impl Objects {
         let mut bytes = self.get(bucket, key).unwrap_or_default();
         damage(&mut bytes);
         let written = must(self.store.write(&bytes, ChecksumHasher::default()));
-        let mut object =
-            Store::object(key, written, Some(whole.facts.etag.clone()), whole.facts.attributes.clone());
+        let mut object = Store::object(key, written, Some(whole.facts.etag.clone()), whole.facts.attributes.clone());
         object.facts.sums = whole.facts.sums.clone();
         must(self.store.put(bucket, object, &Condition::default()));
     }

@@ -133,9 +133,13 @@ impl S3 for Service {
         done(orders.answer(self.put_part(req.input, req.trailing_headers).await?)?)
     }
 
-    async fn upload_part_copy(&self, req: S3Request<UploadPartCopyInput>) -> S3Result<S3Response<UploadPartCopyOutput>> {
+    async fn upload_part_copy(
+        &self,
+        req: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
         let source = source_of(&req.input.copy_source)?;
-        let entry = Entry::key("UploadPartCopy", &req, Action::Write, &req.input.bucket, &req.input.key).source(&source);
+        let entry =
+            Entry::key("UploadPartCopy", &req, Action::Write, &req.input.bucket, &req.input.key).source(&source);
         let orders = self.enter(entry).await?;
         done(orders.answer(self.copy_part(&req.input, &source)?)?)
     }

@@ -18,7 +18,8 @@ impl Service {
         let from = self.store.get(&source.0, &source.1)?;
         check_source(&from, input.copy_source_if_match.as_ref(), input.copy_source_if_none_match.as_ref())?;
         self.check_copy_size(from.body.len())?;
-        let replaces = input.metadata_directive.as_ref().is_some_and(|word| word.as_str() == MetadataDirective::REPLACE);
+        let replaces =
+            input.metadata_directive.as_ref().is_some_and(|word| word.as_str() == MetadataDirective::REPLACE);
         if !replaces && *source == (input.bucket.clone(), input.key.clone()) {
             return Err(s3_error!(InvalidRequest, "a copy onto itself changes nothing"));
         }
@@ -97,7 +98,11 @@ impl Service {
     }
 }
 
-fn check_source(object: &Object, if_match: Option<&ETagCondition>, if_none_match: Option<&ETagCondition>) -> S3Result<()> {
+fn check_source(
+    object: &Object,
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+) -> S3Result<()> {
     let refused = if_match.is_some_and(|wanted| !matches(wanted, object))
         || if_none_match.is_some_and(|unwanted| matches(unwanted, object));
     if refused { Err(s3_error!(PreconditionFailed)) } else { Ok(()) }

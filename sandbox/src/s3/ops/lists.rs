@@ -19,9 +19,9 @@ impl Service {
         let limit = limit_of(input.max_keys)?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let delimiter = input.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty());
-        let page = self.store.with(&input.bucket, |bucket| {
-            Ok(listing::page(&bucket.objects, &prefix, delimiter, &from, limit))
-        })?;
+        let page = self
+            .store
+            .with(&input.bucket, |bucket| Ok(listing::page(&bucket.objects, &prefix, delimiter, &from, limit)))?;
         let written = written_in(input.encoding_type.as_ref())?;
         let object = |(key, object): (String, std::sync::Arc<crate::s3::store::Object>)| s3s::dto::Object {
             key: Some(written(key)),
@@ -31,7 +31,8 @@ impl Service {
             storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
             ..Default::default()
         };
-        let objects: Vec<_> = if orders.lose_page { Vec::new() } else { page.objects.into_iter().map(object).collect() };
+        let objects: Vec<_> =
+            if orders.lose_page { Vec::new() } else { page.objects.into_iter().map(object).collect() };
         let group = |prefix: String| CommonPrefix { prefix: Some(written(prefix)) };
         let groups: Vec<_> = page.groups.into_iter().map(group).collect();
         let token = page.next.map(|next| next.token());

@@ -14,7 +14,10 @@ use crate::s3::store::{Attributes, Bucket, Condition, Part, Store, Upload, now_m
 const MAX_PARTS: i32 = 10_000;
 
 impl Service {
-    pub(in crate::s3) fn create_upload(&self, input: CreateMultipartUploadInput) -> S3Result<CreateMultipartUploadOutput> {
+    pub(in crate::s3) fn create_upload(
+        &self,
+        input: CreateMultipartUploadInput,
+    ) -> S3Result<CreateMultipartUploadOutput> {
         let id = format!("{:032x}", fastrand::u128(..));
         let attributes = Attributes {
             content_type: input.content_type,
@@ -82,7 +85,10 @@ impl Service {
         })
     }
 
-    pub(in crate::s3) fn complete_upload(&self, input: CompleteMultipartUploadInput) -> S3Result<CompleteMultipartUploadOutput> {
+    pub(in crate::s3) fn complete_upload(
+        &self,
+        input: CompleteMultipartUploadInput,
+    ) -> S3Result<CompleteMultipartUploadOutput> {
         let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         let (attributes, parts) = self.store.with(&input.bucket, |bucket| {
             let upload = upload_of(bucket, &input.upload_id, &input.key)?;

@@ -117,7 +117,11 @@ impl Service {
     }
 
     /// Deletes key by key: one that is refused is reported, and the others go.
-    pub(in crate::s3) fn delete_many(&self, input: DeleteObjectsInput, access_key: &str) -> S3Result<DeleteObjectsOutput> {
+    pub(in crate::s3) fn delete_many(
+        &self,
+        input: DeleteObjectsInput,
+        access_key: &str,
+    ) -> S3Result<DeleteObjectsOutput> {
         self.require_bucket(&input.bucket)?;
         let quiet = input.delete.quiet.unwrap_or(false);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
@@ -165,7 +169,11 @@ impl Facts {
     }
 }
 
-fn check_read(object: &Object, if_match: Option<&ETagCondition>, if_none_match: Option<&ETagCondition>) -> S3Result<()> {
+fn check_read(
+    object: &Object,
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+) -> S3Result<()> {
     if if_match.is_some_and(|wanted| !matches(wanted, object)) {
         return Err(s3_error!(PreconditionFailed));
     }

@@ -115,6 +115,9 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     #[test]
     fn base64_pads() {
-        assert_eq!(["", "f", "fo", "foo", "foob"].map(|text| super::base64(text.as_bytes())), ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
+        assert_eq!(
+            ["", "f", "fo", "foo", "foob"].map(|text| super::base64(text.as_bytes())),
+            ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]
+        );
     }
 }
