@@ -1,1 +1,41 @@
-//! api/wire
+//! The shape of every message between a caller and the API, and a typed client.
+//!
+//! Requests refuse unknown fields; answers may grow, so readers ignore what they do not know. Field names are
+//! snake_case, times RFC 3339 in UTC, durations end in `_ms` or `_seconds`, sizes in `_bytes`.
+
+mod audit;
+mod client;
+mod health;
+mod instances;
+mod jobs;
+mod keys;
+mod problem;
+mod queues;
+
+pub use audit::AuditEvent;
+pub use client::{Answer, Client, Error, JobFilter};
+pub use health::{Check, Readiness};
+pub use instances::{Edges, Instance, Move, MoveRequest, NewInstance, Region, RegionRequest, UnservedHost};
+pub use jobs::{
+    Attempt, Batch, BatchItem, Batched, Job, JobState, Lease, LogLine, MAX_BATCH_JOBS, NewJob, Progress, Reason, Step,
+};
+pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
+pub use problem::{Code, FieldError, Problem};
+pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Items of a list where the caller names no limit.
+pub const DEFAULT_LIMIT: u16 = 50;
+/// Most items of one page of a list.
+pub const MAX_LIMIT: u16 = 200;
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Pass it as `cursor` for the next page; null at the end.
+    pub next_cursor: Option<String>,
+}

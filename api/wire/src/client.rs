@@ -1,0 +1,388 @@
+//! A typed client for every route.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode, Url};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::{
+    Attempt, AuditEvent, Batch, Batched, FencedWrite, Job, JobState, Key, Kind, LogLine, MadeKey, NewJob, NewKey, Page,
+    Problem, Queue, Readiness, Reason, Step, ThroughputPoint, Worker,
+};
+
+mod instances;
+
+/// Longest time that a call may take, unless it is a stream.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API refused, and says why.
+    #[error("{0}")]
+    Problem(Box<Problem>),
+    /// No answer: nothing is known about the call's effect.
+    #[error("reach the API at {url}: is it running, and is the address right?")]
+    Unreachable {
+        /// The base address.
+        url: String,
+        /// The cause.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// An answer that is none of the API's.
+    #[error("{url} answered {status} with something else than this API's messages: is the address right?")]
+    Unexpected {
+        /// What was asked.
+        url: String,
+        /// HTTP's status.
+        status: u16,
+    },
+    /// The base address is no URL.
+    #[error("{0:?} is no http:// or https:// address")]
+    Address(String),
+    /// The client could not be made.
+    #[error("prepare the HTTP client")]
+    Prepare(#[source] reqwest::Error),
+}
+
+impl Error {
+    /// The problem that the API answered with.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Problem(problem) => Some(problem),
+            Self::Unreachable { .. } | Self::Unexpected { .. } | Self::Address(_) | Self::Prepare(_) => None,
+        }
+    }
+}
+
+/// The answer to a creating call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer<T> {
+    /// What was created, or existed already.
+    pub value: T,
+    /// Whether this call created it: 201 rather than 200.
+    pub created: bool,
+    /// Whether the answer was given before, under the same idempotency key.
+    pub replayed: bool,
+}
+
+/// Which jobs to list.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct JobFilter {
+    /// Only this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobState>,
+    /// Only this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Only this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Only jobs with this tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Items of one page, 1…200.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u16>,
+    /// Where the page begins: the `next_cursor` of the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Speaks to one API with one key. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    key: Option<SecretString>,
+}
+
+impl Client {
+    /// A client of the API at `base`; without a key it can ask only what is open.
+    ///
+    /// # Errors
+    /// [`Error::Address`], [`Error::Prepare`].
+    pub fn new(base: &str, key: Option<SecretString>) -> Result<Self, Error> {
+        let refused = || Error::Address(base.to_owned());
+        let base = Url::parse(base).map_err(|_| refused())?;
+        if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
+            return Err(refused());
+        }
+        // Whoever comes first installs it; all of ours are the same one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
+            .timeout(CALL_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A redirect would carry the key to whoever it points at.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(Error::Prepare)?;
+        Ok(Self { http, base, key })
+    }
+
+    /// Enqueues a job; under an idempotency key a repeated call is answered as the first was.
+    ///
+    /// # Errors
+    /// As every call here: see [`Error`].
+    pub async fn enqueue(&self, job: &NewJob, idempotency_key: Option<&str>) -> Result<Answer<Job>, Error> {
+        self.create(&["v1", "jobs"], job, idempotency_key).await
+    }
+
+    /// Enqueues many jobs, or none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn enqueue_batch(&self, batch: &Batch, idempotency_key: Option<&str>) -> Result<Answer<Batched>, Error> {
+        self.create(&["v1", "jobs", "batch"], batch, idempotency_key).await
+    }
+
+    /// Jobs that match, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<Page<Job>, Error> {
+        self.get(&["v1", "jobs"], filter).await
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn job(&self, id: Uuid) -> Result<Job, Error> {
+        self.get(&["v1", "jobs", &id.to_string()], &()).await
+    }
+
+    /// A job's ended attempts, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn job_attempts(&self, id: Uuid) -> Result<Page<Attempt>, Error> {
+        self.get(&["v1", "jobs", &id.to_string(), "attempts"], &()).await
+    }
+
+    /// A job's steps.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn job_steps(&self, id: Uuid) -> Result<Page<Step>, Error> {
+        self.get(&["v1", "jobs", &id.to_string(), "steps"], &()).await
+    }
+
+    /// A job's log.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn job_log(&self, id: Uuid) -> Result<Page<LogLine>, Error> {
+        self.get(&["v1", "jobs", &id.to_string(), "log"], &()).await
+    }
+
+    /// Asks a job to end; `if_revision` refuses when it changed since it was read.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cancel(&self, id: Uuid, reason: &Reason, if_revision: Option<i64>) -> Result<Job, Error> {
+        self.act(&["v1", "jobs", &id.to_string(), "cancel"], reason, if_revision).await
+    }
+
+    /// Brings a job back now.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn retry(&self, id: Uuid, reason: &Reason, if_revision: Option<i64>) -> Result<Job, Error> {
+        self.act(&["v1", "jobs", &id.to_string(), "retry"], reason, if_revision).await
+    }
+
+    /// The kinds that the API knows.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn kinds(&self) -> Result<Page<Kind>, Error> {
+        self.get(&["v1", "kinds"], &()).await
+    }
+
+    /// The queues.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn queues(&self) -> Result<Page<Queue>, Error> {
+        self.get(&["v1", "queues"], &()).await
+    }
+
+    /// One queue.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn queue(&self, name: &str) -> Result<Queue, Error> {
+        self.get(&["v1", "queues", name], &()).await
+    }
+
+    /// The workers of the last day.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn workers(&self) -> Result<Page<Worker>, Error> {
+        self.get(&["v1", "workers"], &()).await
+    }
+
+    /// One worker.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn worker(&self, id: Uuid) -> Result<Worker, Error> {
+        self.get(&["v1", "workers", &id.to_string()], &()).await
+    }
+
+    /// Writes that the fence refused, newest first, of one job or of all.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn fenced_writes(
+        &self,
+        job: Option<Uuid>,
+        limit: Option<u16>,
+        cursor: Option<&str>,
+    ) -> Result<Page<FencedWrite>, Error> {
+        let query = [("job_id", job.map(|id| id.to_string())), ("limit", text(limit)), ("cursor", text(cursor))];
+        self.get(&["v1", "fenced-writes"], &present(query)).await
+    }
+
+    /// What was done in the last `minutes` (1…1440), oldest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn throughput(&self, minutes: u16) -> Result<Page<ThroughputPoint>, Error> {
+        self.get(&["v1", "throughput"], &[("minutes", minutes)]).await
+    }
+
+    /// Acts that were recorded, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn audit(
+        &self,
+        subject_kind: Option<&str>,
+        subject: Option<&str>,
+        limit: Option<u16>,
+        cursor: Option<&str>,
+    ) -> Result<Page<AuditEvent>, Error> {
+        let query = [
+            ("subject_kind", text(subject_kind)),
+            ("subject", text(subject)),
+            ("limit", text(limit)),
+            ("cursor", text(cursor)),
+        ];
+        self.get(&["v1", "audit"], &present(query)).await
+    }
+
+    /// Keys, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn keys(&self, limit: Option<u16>, cursor: Option<&str>) -> Result<Page<Key>, Error> {
+        self.get(&["v1", "keys"], &present([("limit", text(limit)), ("cursor", text(cursor))])).await
+    }
+
+    /// Creates a key; its secret is in this answer only.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_key(&self, key: &NewKey, idempotency_key: Option<&str>) -> Result<Answer<MadeKey>, Error> {
+        self.create(&["v1", "keys"], key, idempotency_key).await
+    }
+
+    /// Revokes a key.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn revoke_key(&self, id: Uuid, reason: &Reason) -> Result<Key, Error> {
+        self.act(&["v1", "keys", &id.to_string(), "revoke"], reason, None).await
+    }
+
+    /// Whether the API can do its work; an answer also when it cannot.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ready(&self) -> Result<Readiness, Error> {
+        let request = self.request(Method::GET, &["readyz"]);
+        let response = request.send().await.map_err(|source| self.unreachable(source))?;
+        let (url, status) = (response.url().to_string(), response.status());
+        response.json().await.map_err(|_| Error::Unexpected { url, status: status.as_u16() })
+    }
+
+    fn request(&self, method: Method, path: &[&str]) -> reqwest::RequestBuilder {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        let request = self.http.request(method, url);
+        match &self.key {
+            Some(key) => request.bearer_auth(key.expose_secret()),
+            None => request,
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &impl Serialize) -> Result<T, Error> {
+        Ok(self.send(self.request(Method::GET, path).query(query)).await?.value)
+    }
+
+    async fn create<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        idempotency_key: Option<&str>,
+    ) -> Result<Answer<T>, Error> {
+        let mut request = self.request(Method::POST, path).json(body);
+        if let Some(key) = idempotency_key {
+            request = request.header("idempotency-key", key);
+        }
+        self.send(request).await
+    }
+
+    async fn act<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        if_revision: Option<i64>,
+    ) -> Result<T, Error> {
+        let mut request = self.request(Method::POST, path).json(body);
+        if let Some(revision) = if_revision {
+            request = request.header("if-match", format!("\"{revision}\""));
+        }
+        Ok(self.send(request).await?.value)
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<Answer<T>, Error> {
+        let response = request.send().await.map_err(|source| self.unreachable(source))?;
+        let (url, status) = (response.url().to_string(), response.status());
+        let replayed = response.headers().get("idempotent-replayed").is_some_and(|value| value == "true");
+        let unexpected = || Error::Unexpected { url, status: status.as_u16() };
+        if status.is_success() {
+            let value = response.json().await.map_err(|_| unexpected())?;
+            return Ok(Answer { value, created: status == StatusCode::CREATED, replayed });
+        }
+        match response.json::<Problem>().await {
+            Ok(problem) => Err(Error::Problem(Box::new(problem))),
+            Err(_) => Err(unexpected()),
+        }
+    }
+
+    fn unreachable(&self, source: reqwest::Error) -> Error {
+        Error::Unreachable { url: self.base.to_string(), source: source.without_url() }
+    }
+}
+
+fn text(value: Option<impl ToString>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
+fn present<const N: usize>(query: [(&'static str, Option<String>); N]) -> Vec<(&'static str, String)> {
+    query.into_iter().filter_map(|(name, value)| value.map(|value| (name, value))).collect()
+}

@@ -1,0 +1,83 @@
+//! Calls about instances, moves and regions.
+
+use reqwest::Method;
+
+use super::{Answer, Client, Error, present, text};
+use crate::{Edges, Instance, Move, MoveRequest, NewInstance, Page, Region, RegionRequest};
+
+impl Client {
+    /// Creates an instance of an application.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_instance(
+        &self,
+        app: &str,
+        instance: &NewInstance,
+        idempotency_key: Option<&str>,
+    ) -> Result<Answer<Instance>, Error> {
+        self.create(&["v1", "apps", app, "instances"], instance, idempotency_key).await
+    }
+
+    /// An application's instances, by host.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn instances(
+        &self,
+        app: &str,
+        limit: Option<u16>,
+        cursor: Option<&str>,
+    ) -> Result<Page<Instance>, Error> {
+        let query = present([("limit", text(limit)), ("cursor", text(cursor))]);
+        self.get(&["v1", "apps", app, "instances"], &query).await
+    }
+
+    /// One instance.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn instance(&self, app: &str, host: &str) -> Result<Instance, Error> {
+        self.get(&["v1", "apps", app, "instances", host], &()).await
+    }
+
+    /// Begins to move an instance; its data is copied until the move is `ready`.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn move_instance(&self, app: &str, host: &str, to: &MoveRequest) -> Result<Move, Error> {
+        self.act(&["v1", "apps", app, "instances", host, "move"], to, None).await
+    }
+
+    /// The regions to which an application's instances may move.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn app_regions(&self, app: &str) -> Result<Page<Region>, Error> {
+        self.get(&["v1", "apps", app, "regions"], &()).await
+    }
+
+    /// Defines or changes a region.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn put_region(&self, code: &str, region: &RegionRequest) -> Result<Region, Error> {
+        Ok(self.send(self.request(Method::PUT, &["v1", "regions", code]).json(region)).await?.value)
+    }
+
+    /// Every region.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn regions(&self) -> Result<Page<Region>, Error> {
+        self.get(&["v1", "regions"], &()).await
+    }
+
+    /// What the edges of a region serve.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn edges(&self, region: &str) -> Result<Edges, Error> {
+        self.get(&["v1", "edges", region], &()).await
+    }
+}

@@ -1,0 +1,171 @@
+//! Instances, their moves, regions and what the edges serve.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// An instance's record: fixed fields in this order, `move` only while one is in flight, then whatever else the record
+/// carries, in the order of the names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Instance {
+    /// Its host: the name under which it is reached.
+    pub host: String,
+    /// Its application.
+    pub app: String,
+    /// What it is, e.g. `instance`.
+    pub kind: String,
+    /// What runs it, e.g. `exec`.
+    pub backing: String,
+    /// `original` or `replica`.
+    pub role: String,
+    /// Where it is placed apart from its region, e.g. a fleet.
+    pub placement: Option<String>,
+    /// Its pool; empty for none.
+    pub pool: String,
+    /// Whether it sleeps when nobody asks for it.
+    pub hibernate: bool,
+    /// Its region: where its data is written.
+    pub region: String,
+    /// Where it was last seen to serve.
+    pub observed_region: Option<String>,
+    /// Regions that keep copies.
+    pub replica_regions: Vec<String>,
+    /// Its environment.
+    pub env: BTreeMap<String, String>,
+    /// Counts every change; also the `ETag`.
+    pub revision: i64,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+    /// The move in flight.
+    #[serde(rename = "move", default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Move>,
+    /// What else the record carries.
+    #[serde(flatten)]
+    #[schema(value_type = Object, additional_properties)]
+    pub extra: BTreeMap<String, Value>,
+}
+
+/// A move in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Move {
+    /// The target region.
+    pub to: String,
+    /// `preparing`, `ready`, `cutting` or `aborting`.
+    pub state: String,
+    /// When it was asked for.
+    pub requested_at: DateTime<Utc>,
+    /// When the staged copy first equalled the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<DateTime<Utc>>,
+}
+
+/// Asks for a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    /// The target region's code.
+    #[schema(example = "uk")]
+    pub region: String,
+}
+
+/// An instance to create.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewInstance {
+    /// Its host.
+    #[schema(example = "ledger.acme.example")]
+    pub host: String,
+    /// Its region's code.
+    #[schema(example = "eu")]
+    pub region: String,
+    /// What it is; `instance` where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// What runs it; `exec` where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backing: Option<String>,
+    /// `original` where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// A fleet's placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<String>,
+    /// Its pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Whether it sleeps when nobody asks for it; true where not named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hibernate: Option<bool>,
+    /// Regions that keep copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replica_regions: Vec<String>,
+    /// Its environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// A region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Region {
+    /// Its code.
+    pub code: String,
+    /// Its name for people.
+    pub name: String,
+    /// Whether instances may be created in it and moved to it.
+    pub armed: bool,
+    /// Whether a box there can host instances now.
+    pub can_host: bool,
+    /// Whether it is the home region.
+    pub home: bool,
+    /// Whether new instances go there unless told otherwise.
+    pub default: bool,
+}
+
+/// Defines a region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegionRequest {
+    /// Its name for people.
+    pub name: String,
+    /// Whether instances may be created in it and moved to it.
+    pub armed: bool,
+    /// Armed, but hidden from pickers.
+    #[serde(default)]
+    pub dormant: bool,
+    /// Whether it is the home region.
+    #[serde(default)]
+    pub home: bool,
+    /// Whether new instances go there unless told otherwise.
+    #[serde(default)]
+    pub default: bool,
+    /// The bucket of its instances' data.
+    pub data_bucket: String,
+    /// The bucket's own region, as S3 names it.
+    pub data_bucket_region: String,
+}
+
+/// What the edges of a region serve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Edges {
+    /// The region.
+    pub region: String,
+    /// Rises with every change of what is served.
+    pub serial: i64,
+    /// Hosts that are served, and where.
+    #[schema(value_type = Vec<Object>)]
+    pub routes: Vec<Value>,
+    /// Hosts with a record and no serving route: answer 503 with Retry-After.
+    pub unserved: Vec<UnservedHost>,
+}
+
+/// A host that is not served now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnservedHost {
+    /// The host.
+    pub host: String,
+    /// When to ask again.
+    pub retry_after_seconds: u32,
+}
