@@ -34,6 +34,10 @@ create table jobs (
     cancel_requested_at timestamptz,
     cancel_reason    text,
     progress         jsonb,
+    -- Numbers of the newest step and log line. Taken from the row that the fence guards, so that two lines written at
+    -- once never want the same number.
+    steps            integer not null default 0,
+    log_lines        integer not null default 0,
     tags             text[] not null default '{}',
     unique_key       text,
     concurrency_key  text,
@@ -43,6 +47,7 @@ create table jobs (
     constraint jobs_state_check check (state in ('scheduled', 'available', 'running', 'retryable')),
     constraint jobs_priority_check check (priority between -100 and 100),
     constraint jobs_max_attempts_check check (max_attempts between 1 and 1000),
+    constraint jobs_max_interruptions_check check (max_interruptions between 1 and 1000),
     constraint jobs_running_check check (
         (state = 'running') = (worker_id is not null) and (state = 'running') = (lease_expires_at is not null)
     )
@@ -80,6 +85,9 @@ create table jobs_finished (
     worker_id        uuid,
     leased_at        timestamptz,
     deadline_ms      bigint,
+    -- Kept for an operator's retry, which must not make a protected job an ordinary one.
+    protected        boolean not null,
+    max_interruptions integer not null,
     progress         jsonb,
     tags             text[] not null,
     unique_key       text,

@@ -7,6 +7,7 @@ use uuid::Uuid;
 /// # Panics
 /// When the operating system gives no randomness: nothing secure can be done then.
 #[must_use]
+#[allow(clippy::disallowed_methods, reason = "this is the one file that asks for randomness")]
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut buffer = [0; N];
     getrandom::fill(&mut buffer).expect("the operating system gives randomness");
@@ -15,6 +16,7 @@ pub fn bytes<const N: usize>() -> [u8; N] {
 
 /// A UUIDv7: its leading bits are the local wall clock, used for index locality only and never for a decision.
 #[must_use]
+#[allow(clippy::disallowed_methods, reason = "this is the one file that makes ids")]
 pub fn uuid_v7() -> Uuid {
     Uuid::now_v7()
 }

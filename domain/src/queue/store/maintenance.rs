@@ -56,14 +56,17 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
                and j.fence = e.fence
                and e.to_state <> 'available'
             returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
-                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms, j.progress,
+                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms,
+                      j.protected, j.max_interruptions, j.progress,
                       j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason, e.to_state
         ), kept as (
             insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                        max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
+                                       protected, max_interruptions,
                                        progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
             select id, kind, queue, to_state, priority, run_at, created_at, (select lh_now()), args, attempt,
-                   max_attempts, interruptions + 1, revision + 1, fence, worker_id, leased_at, deadline_ms, progress,
+                   max_attempts, interruptions + 1, revision + 1, fence, worker_id, leased_at, deadline_ms,
+                   protected, max_interruptions, progress,
                    tags, unique_key, concurrency_key, parent_id, traceparent,
                    case to_state
                        when 'cancelled' then jsonb_build_object('code', 'cancelled', 'message', cancel_reason)
@@ -160,9 +163,11 @@ pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, 
         )
         insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                    max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
+                                   protected, max_interruptions,
                                    progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
         select id, kind, queue, 'cancelled', priority, run_at, created_at, (select lh_now()), args, attempt,
-               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms, progress, tags,
+               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms,
+               protected, max_interruptions, progress, tags,
                unique_key, concurrency_key, parent_id, traceparent,
                jsonb_build_object('code', 'cancel_ignored', 'message', cancel_reason)
           from gone

@@ -1,6 +1,6 @@
 //! Operators' verbs.
 
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::ids::{JobId, Kind};
 use crate::queue::{Error, JobState};
@@ -16,9 +16,23 @@ pub enum Cancelled {
 
 /// Asks a job to end; `if_revision` refuses when the job changed since it was read.
 ///
+/// Look and write are one transaction, nested where the caller is in one: between them a job could begin to run.
+///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Conflict`] for a finished or a protected job, [`Error::Stale`], or the database's.
 pub async fn cancel(
+    conn: &mut PgConnection,
+    id: JobId,
+    reason: &str,
+    if_revision: Option<i64>,
+) -> Result<Cancelled, Error> {
+    let mut tx = conn.begin().await?;
+    let done = cancel_inside(&mut tx, id, reason, if_revision).await?;
+    tx.commit().await?;
+    Ok(done)
+}
+
+async fn cancel_inside(
     conn: &mut PgConnection,
     id: JobId,
     reason: &str,
@@ -61,9 +75,11 @@ pub async fn cancel(
         )
         insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                    max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
+                                   protected, max_interruptions,
                                    progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
         select id, kind, queue, 'cancelled', priority, run_at, created_at, (select lh_now()), args, attempt,
-               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms, progress, tags,
+               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms,
+               protected, max_interruptions, progress, tags,
                unique_key, concurrency_key, parent_id, traceparent,
                jsonb_build_object('code', 'cancelled', 'message', $2::text)
           from gone
@@ -77,12 +93,18 @@ pub async fn cancel(
 }
 
 /// Brings a job back to `available` now: one that waits for its next attempt or its time, or one that was discarded or
-/// cancelled. A brought-back job may fail at least once more; its history stays.
+/// cancelled. A brought-back job may fail at least once more; its history stays. One transaction, as [`cancel`].
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Conflict`] for a job that runs, is due already, completed, or whose unique key another
 /// live job carries; [`Error::Stale`], or the database's.
 pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
+    let mut tx = conn.begin().await?;
+    retry_inside(&mut tx, id, if_revision).await?;
+    Ok(tx.commit().await?)
+}
+
+async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
     let live = sqlx::query!(
         r#"select state as "state: JobState", revision from jobs where id = $1 for update"#,
         id.0,
@@ -132,24 +154,39 @@ pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>)
     }
     let back = sqlx::query!(
         r#"
-        with gone as (
-            delete from jobs_finished where id = $1 returning *
+        with back as (
+            insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, attempt, max_attempts,
+                              interruptions, max_interruptions, deadline_ms, protected, revision, fence, settled_fence,
+                              steps, log_lines, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
+            select id, kind, queue, 'available', priority, (select lh_now()), created_at, args, attempt,
+                   greatest(max_attempts, attempt + 1), 0, max_interruptions, deadline_ms, protected, revision + 1,
+                   fence, settled_fence,
+                   (select coalesce(max(s.seq), 0) from job_steps s where s.job_id = f.id),
+                   (select coalesce(max(l.seq), 0) from job_logs l where l.job_id = f.id),
+                   tags, unique_key, concurrency_key, parent_id, traceparent, last_error
+              from jobs_finished f
+             where f.id = $1
+                on conflict (kind, unique_key) where unique_key is not null do nothing
+            returning id
+        ), tried as (
+            -- The finished row told of the last attempt; from now on an attempt's row does. One that a rescue ended
+            -- has its row already.
+            insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
+                                      ended_at, error)
+            select f.id, f.attempt, 'failed', f.fence, f.fence, f.worker_id, f.leased_at, f.finished_at, f.last_error
+              from jobs_finished f
+              join back b on b.id = f.id
+             where f.settled_fence = f.fence
         )
-        insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, attempt, max_attempts,
-                          interruptions, max_interruptions, deadline_ms, revision, fence, settled_fence, tags,
-                          unique_key, concurrency_key, parent_id, traceparent, last_error)
-        select id, kind, queue, 'available', priority, (select lh_now()), created_at, args, attempt,
-               greatest(max_attempts, attempt + 1), 0, 20, deadline_ms, revision + 1, fence, settled_fence, tags,
-               unique_key, concurrency_key, parent_id, traceparent, last_error
-          from gone
-            on conflict (kind, unique_key) where unique_key is not null do nothing
+        delete from jobs_finished f
+         using back b
+         where f.id = b.id
         "#,
         id.0,
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
     if back.rows_affected() == 0 {
-        // The caller rolls back, so the finished row stays.
         let why = "another live job of its kind carries its unique key: cancel that one first";
         return Err(Error::Conflict { id, state: row.state, why });
     }

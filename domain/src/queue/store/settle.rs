@@ -92,16 +92,19 @@ async fn record(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<H
              where j.id = h.id
                and h.to_state in ('completed', 'cancelled', 'discarded')
             returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
-                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms, j.progress,
+                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms,
+                      j.protected, j.max_interruptions, j.progress,
                       j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason,
                       j.last_error, h.to_state, h.outcome, h.result, h.error
         ), kept as (
             insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                        max_attempts, interruptions, revision, fence, settled_fence, worker_id,
-                                       leased_at, deadline_ms, progress, tags, unique_key, concurrency_key, parent_id,
+                                       leased_at, deadline_ms,
+                                       protected, max_interruptions, progress, tags, unique_key, concurrency_key, parent_id,
                                        traceparent, last_error, result)
             select id, kind, queue, to_state, priority, run_at, created_at, (select lh_now()), args, attempt,
-                   max_attempts, interruptions, revision + 1, fence, fence, worker_id, leased_at, deadline_ms, progress,
+                   max_attempts, interruptions, revision + 1, fence, fence, worker_id, leased_at, deadline_ms,
+                   protected, max_interruptions, progress,
                    tags, unique_key, concurrency_key, parent_id, traceparent,
                    case
                        when to_state = 'cancelled'

@@ -1,7 +1,7 @@
 //! What a holder writes while it works. Every statement carries id, fence and `state = 'running'` (Q-004), and locks
 //! the job's row, so that no takeover can slip between the check and the write.
 
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::ids::JobId;
 use crate::lease::{Lease, LeaseLost};
@@ -68,21 +68,20 @@ pub async fn append_step(
     cursor: &serde_json::Value,
     evidence: &serde_json::Value,
 ) -> Result<(), Error> {
-    let row = sqlx::query_scalar!(
+    let done = sqlx::query!(
         r#"
-        with held as materialized (
-            select id from jobs where id = $1 and fence = $2 and state = 'running' for no key update
-        ), last as (
-            select coalesce(max(s.seq), 0) as seq from job_steps s where s.job_id = $1
-        ), made as (
-            insert into job_steps (job_id, seq, fence, name, cursor, evidence, at)
-            select h.id, l.seq + 1, $2, $3, $4, $5, (select lh_now())
-              from held h, last l
-             where l.seq < $6
-            returning seq
+        with held as (
+            update jobs
+               set steps = steps + 1
+             where id = $1
+               and fence = $2
+               and state = 'running'
+               and steps < $6
+            returning id, steps
         )
-        select (select seq from made) as made
-          from held
+        insert into job_steps (job_id, seq, fence, name, cursor, evidence, at)
+        select h.id, h.steps, $2, $3, $4, $5, (select lh_now())
+          from held h
         "#,
         lease.job.0,
         lease.fence.0,
@@ -91,13 +90,12 @@ pub async fn append_step(
         evidence,
         MAX_STEPS,
     )
-    .fetch_optional(conn)
+    .execute(&mut *conn)
     .await?;
-    match row {
-        None => Err(LeaseLost { lease }.into()),
-        Some(None) => Err(Error::Invalid { field: "step", rule: format!("a job keeps at most {MAX_STEPS} steps") }),
-        Some(Some(_)) => Ok(()),
+    if done.rows_affected() == 0 && check_lease(conn, lease).await? {
+        return Err(Error::Invalid { field: "step", rule: format!("a job keeps at most {MAX_STEPS} steps") });
     }
+    told(done.rows_affected(), lease)
 }
 
 /// Appends a line to the job's log; beyond 1,000 lines the oldest leave.
@@ -107,16 +105,19 @@ pub async fn append_step(
 pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line: &str) -> Result<(), Error> {
     let done = sqlx::query!(
         r#"
-        with held as materialized (
-            select id from jobs where id = $1 and fence = $2 and state = 'running' for no key update
-        ), last as (
-            select coalesce(max(l.seq), 0) as seq from job_logs l where l.job_id = $1
+        with held as (
+            update jobs
+               set log_lines = log_lines + 1
+             where id = $1
+               and fence = $2
+               and state = 'running'
+            returning id, log_lines
         ), gone as (
-            delete from job_logs l using held h, last where l.job_id = h.id and l.seq <= last.seq + 1 - $5
+            delete from job_logs l using held h where l.job_id = h.id and l.seq <= h.log_lines - $5
         )
         insert into job_logs (job_id, seq, fence, at, level, line)
-        select h.id, last.seq + 1, $2, (select lh_now()), $3, left($4, 4000)
-          from held h, last
+        select h.id, h.log_lines, $2, (select lh_now()), $3, left($4, 4000)
+          from held h
         "#,
         lease.job.0,
         lease.fence.0,
@@ -131,18 +132,21 @@ pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line
 
 /// Enqueues a child in the same transaction as the check of the parent's lease.
 ///
-/// Call it inside a transaction; the parent's row stays locked until that ends.
+/// The parent's row stays locked until the caller's transaction ends, or this one where the caller has none.
 ///
 /// # Errors
 /// [`Error::LeaseLost`], what [`crate::queue::enqueue`] refuses, or the database's.
 pub async fn enqueue_child(conn: &mut PgConnection, lease: Lease, child: &NewJob) -> Result<Enqueued, Error> {
-    if !check_lease(&mut *conn, lease).await? {
+    // Between the check and the insert the lease must not change hands, whatever the caller's connection is in.
+    let mut tx = conn.begin().await?;
+    if !check_lease(&mut tx, lease).await? {
         return Err(LeaseLost { lease }.into());
     }
-    let made = super::submit::enqueue(&mut *conn, child).await?;
+    let made = super::submit::enqueue(&mut tx, child).await?;
     if let Enqueued::Created(id) = made {
-        sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(conn).await?;
+        sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(&mut *tx).await?;
     }
+    tx.commit().await?;
     Ok(made)
 }
 
