@@ -19,8 +19,9 @@ pub struct Listed {
 /// One sequential pass over all keys below a prefix.
 ///
 /// Memory for one page (at most 1,000 keys), whatever the number of keys. Ends properly or with an error: keys that
-/// go backwards or lie outside the prefix, and a truncated page without a token, are errors. Pages are not atomic:
-/// what changes meanwhile may or may not be seen.
+/// go backwards or lie outside the prefix, and a truncated page without a token, are errors. A page without a key that
+/// says there is more is believed only when it is empty twice: a page that was lost on the way must not look like
+/// keys that were pruned. Pages are not atomic: what changes meanwhile may or may not be seen.
 #[derive(Debug)]
 pub struct Listing {
     store: ObjectStore,
@@ -63,7 +64,10 @@ impl Listing {
                 Position::After(token) => Some(token),
                 Position::End => return Ok(None),
             };
-            let page = self.request(token.as_deref()).await?;
+            let mut page = self.request(token.as_deref()).await?;
+            if page.is_truncated == Some(true) && page.contents.as_ref().is_none_or(Vec::is_empty) {
+                page = self.request(token.as_deref()).await?;
+            }
             self.position = match (page.is_truncated.unwrap_or(false), page.next_continuation_token) {
                 (true, Some(next)) if !next.is_empty() && Some(&next) != token.as_ref() => Position::After(next),
                 (true, _) => return Err(Error::ListingTruncated),
