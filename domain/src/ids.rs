@@ -159,6 +159,28 @@ name_type!(
     valid_queue
 );
 
+name_type!(
+    /// An instance's host name, which is also a folder in buckets: `instances/<host>/`.
+    Host,
+    "host",
+    "lower-case labels of letters, digits and inner dashes, joined by dots; at most 63 characters a label and 253 in all",
+    valid_host
+);
+name_type!(
+    /// The application that an instance belongs to.
+    AppName,
+    "app",
+    "lower-case letters, digits and inner dashes, at most 63 characters",
+    valid_label
+);
+name_type!(
+    /// A region's code, e.g. `eu`.
+    RegionCode,
+    "region",
+    "lower-case letters, digits and inner dashes, at most 32 characters",
+    valid_region
+);
+
 impl QueueName {
     /// Work that only one node may do.
     #[must_use]
@@ -167,11 +189,9 @@ impl QueueName {
     }
 
     /// Work that any capable node of a region may do.
-    ///
-    /// # Errors
-    /// [`InvalidName`] where the region's code is none that a queue's name can carry.
-    pub fn of_region(code: &str) -> Result<Self, InvalidName> {
-        Self::new(format!("region.{code}"))
+    #[must_use]
+    pub fn of_region(code: &RegionCode) -> Self {
+        Self(format!("region.{code}"))
     }
 }
 
@@ -187,6 +207,23 @@ fn valid_queue(text: &str) -> bool {
     text.len() <= 100
         && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+/// One label of a DNS name. Upper case is refused: two spellings would be two folders for one host.
+fn valid_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|b| inner(b) || b == b'-')
+        && text.bytes().next().is_some_and(inner)
+        && text.bytes().next_back().is_some_and(inner)
+}
+
+fn valid_host(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(valid_label)
+}
+
+fn valid_region(text: &str) -> bool {
+    text.len() <= 32 && valid_label(text)
 }
 
 #[cfg(test)]
@@ -207,5 +244,19 @@ mod tests {
         for bad in ["", ".a", "a b", "a/b"] {
             assert!(QueueName::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_host_is_a_dns_name_and_nothing_that_reaches_into_another_folder() {
+        for good in ["a", "a.b", "ledger.acme.example", "0-1.xn--9ca.example"] {
+            assert!(Host::new(good).is_ok(), "{good:?}");
+        }
+        let long = format!("{}.{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(62));
+        for bad in ["", ".", "..", "a..b", "a/b", "../a", "a.", ".a", "A.b", "a_b", "a b", "a\n", "a\u{7f}", "-a", "é", &long] {
+            assert!(Host::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(Host::new(&long[..253]).is_ok());
+        assert!(RegionCode::new("eu-west-1").is_ok());
+        assert!(RegionCode::new("a".repeat(33)).is_err());
     }
 }
