@@ -13,5 +13,6 @@ pub mod idempotency;
 pub mod ids;
 pub mod instances;
 pub mod lease;
+pub mod nodes;
 pub mod queue;
 pub mod sessions;

@@ -1,0 +1,185 @@
+//! Regions, and the machines in them that host instances.
+//!
+//! # Consistency
+//! A region's bucket is fixed by whoever names it first; a box that publishes another is refused, so that two boxes of
+//! one region never keep replicas in two places. Every change that boxes and edges must notice raises the region's
+//! serial in its own transaction.
+//!
+//! # Table order
+//! Nodes before regions; a transaction that also touches instances and moves raises serials after those.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::ids::{NodeId, QueueName, RegionCode};
+
+mod store;
+
+pub use store::{bump_serial, get, list, put_region, region, regions, register, seen};
+
+/// A box that was not heard for so long hosts nothing new: six missed beats of ten seconds.
+pub const SILENT_AFTER: Duration = Duration::from_secs(60);
+
+/// Where replicas stand: what the copy of an object must name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The bucket's name.
+    pub name: String,
+    /// The region that requests for it are signed for.
+    pub region: String,
+}
+
+/// A region as an operator declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Its code.
+    pub code: RegionCode,
+    /// Its name for people.
+    pub name: String,
+    /// Whether instances may be placed here.
+    pub armed: bool,
+    /// Whether it is hidden from pickers, although armed.
+    pub dormant: bool,
+    /// Whether the control plane itself lives here.
+    pub home: bool,
+    /// Whether an instance that names no region is placed here.
+    pub is_default: bool,
+    /// Its bucket; `None` leaves what is known, and the first box to publish one decides.
+    pub data: Option<Bucket>,
+}
+
+/// A region as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// Its code.
+    pub code: RegionCode,
+    /// Its name for people.
+    pub name: String,
+    /// Whether instances may be placed here.
+    pub armed: bool,
+    /// Whether it is hidden from pickers, although armed.
+    pub dormant: bool,
+    /// Whether the control plane itself lives here.
+    pub home: bool,
+    /// Whether an instance that names no region is placed here.
+    pub is_default: bool,
+    /// Its bucket, once known.
+    pub data: Option<Bucket>,
+    /// Rises with every change that boxes and edges must notice.
+    pub serial: i64,
+    /// Whether some box that lives can host an instance (M-115).
+    pub can_host: bool,
+}
+
+impl Region {
+    /// Whether an instance may be placed here: an operator armed it, and some box can host it (M-016).
+    ///
+    /// Whether it is dormant plays no part.
+    #[must_use]
+    pub const fn takes_instances(&self) -> bool {
+        self.armed && self.can_host
+    }
+}
+
+/// What a box can do, in its own words; what this version does not know is kept.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// It hosts instances that are backed by a child process.
+    #[serde(default)]
+    pub exec: bool,
+    /// The rest.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
+}
+
+/// A box as it presents itself at the start of its worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSpec {
+    /// Who it is; the same after every restart.
+    pub identity: String,
+    /// Where it stands.
+    pub region: RegionCode,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Where it keeps replicas (M-050).
+    pub data: Option<Bucket>,
+}
+
+/// A box as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Its id.
+    pub id: NodeId,
+    /// Who it is.
+    pub identity: String,
+    /// Where it stands.
+    pub region: RegionCode,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Where it keeps replicas.
+    pub data: Option<Bucket>,
+    /// When it was last heard.
+    pub seen_at: Timestamp,
+    /// Whether it was heard within [`SILENT_AFTER`].
+    pub live: bool,
+    /// Routes that it serves.
+    pub routes: i64,
+}
+
+impl Node {
+    /// The queues of its worker: its own, and its region's where it can host (M-115).
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueName> {
+        let mut queues = vec![QueueName::of_node(self.id)];
+        if self.capabilities.exec {
+            queues.push(QueueName::of_region(&self.region));
+        }
+        queues
+    }
+}
+
+/// Why a region or a box was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such region.
+    #[error("region {0} does not exist: an operator must declare it first")]
+    RegionUnknown(RegionCode),
+    /// The box is known in another region.
+    #[error("node {identity} stands in region {registered}, not {asked}: give the box in {asked} an identity of its own")]
+    RegionDiffers {
+        /// The box.
+        identity: String,
+        /// Where it is known.
+        registered: RegionCode,
+        /// Where it says it is.
+        asked: RegionCode,
+    },
+    /// Another bucket than the region's.
+    #[error(
+        "region {region} keeps its replicas in bucket {} ({}), not in {} ({}): correct the configuration of whoever differs",
+        expected.name, expected.region, published.name, published.region
+    )]
+    BucketDiffers {
+        /// The region.
+        region: RegionCode,
+        /// The region's bucket.
+        expected: Bucket,
+        /// What was published.
+        published: Bucket,
+    },
+    /// A field is out of its bounds.
+    #[error("{field}: {rule}")]
+    Invalid {
+        /// The field's name.
+        field: &'static str,
+        /// The rule in words.
+        rule: &'static str,
+    },
+    /// The database's.
+    #[error("use the tables of nodes and regions")]
+    Store(#[from] sqlx::Error),
+}

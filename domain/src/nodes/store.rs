@@ -1,0 +1,265 @@
+use sqlx::{Connection as _, PgConnection};
+
+use super::{Bucket, Capabilities, Error, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER};
+use crate::ids::{NodeId, RegionCode};
+
+/// Most regions that a list shows.
+const MAX_REGIONS: i64 = 200;
+/// Most boxes that a list shows.
+const MAX_NODES: i64 = 1000;
+
+/// Declares a region, or changes what is declared of it; raises its serial.
+///
+/// # Errors
+/// [`Error::BucketDiffers`] when the region has another bucket already: replicas would be split; or the database's.
+pub async fn put_region(conn: &mut PgConnection, spec: &RegionSpec) -> Result<Region, Error> {
+    let mut tx = conn.begin().await?;
+    let (bucket, bucket_region) = split(spec.data.as_ref());
+    sqlx::query!(
+        r#"
+        insert into regions (code, name, armed, dormant, home, is_default, data_bucket, data_bucket_region, created_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()))
+            on conflict (code)
+            do update set name = excluded.name,
+                          armed = excluded.armed,
+                          dormant = excluded.dormant,
+                          home = excluded.home,
+                          is_default = excluded.is_default,
+                          data_bucket = coalesce(regions.data_bucket, excluded.data_bucket),
+                          data_bucket_region = coalesce(regions.data_bucket_region, excluded.data_bucket_region),
+                          serial = regions.serial + 1
+        "#,
+        spec.code.as_str(),
+        spec.name,
+        spec.armed,
+        spec.dormant,
+        spec.home,
+        spec.is_default,
+        bucket,
+        bucket_region,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let region = region(&mut tx, &spec.code).await?.ok_or_else(|| Error::RegionUnknown(spec.code.clone()))?;
+    refuse_other_bucket(&spec.code, region.data.as_ref(), spec.data.as_ref())?;
+    tx.commit().await?;
+    Ok(region)
+}
+
+/// Every region, by code.
+///
+/// # Errors
+/// Only the database's.
+pub async fn regions(conn: &mut PgConnection) -> Result<Vec<Region>, sqlx::Error> {
+    select_regions(conn, None).await
+}
+
+/// One region; `None` where it was never declared.
+///
+/// # Errors
+/// Only the database's.
+pub async fn region(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<Region>, sqlx::Error> {
+    Ok(select_regions(conn, Some(code)).await?.pop())
+}
+
+async fn select_regions(conn: &mut PgConnection, code: Option<&RegionCode>) -> Result<Vec<Region>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"
+        select r.code as "code: RegionCode", r.name, r.armed, r.dormant, r.home, r.is_default, r.data_bucket,
+               r.data_bucket_region, r.serial,
+               exists (
+                   select
+                     from nodes n
+                    where n.region = r.code
+                      and n.capabilities -> 'exec' = 'true'::jsonb
+                      and n.seen_at > (select lh_now()) - $2::float8 * interval '1 second'
+               ) as "can_host!"
+          from regions r
+         where $1::text is null or r.code = $1
+         order by r.code
+         limit $3
+        "#,
+        code.map(RegionCode::as_str),
+        SILENT_AFTER.as_secs_f64(),
+        MAX_REGIONS,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|r| Region {
+            code: r.code,
+            name: r.name,
+            armed: r.armed,
+            dormant: r.dormant,
+            home: r.home,
+            is_default: r.is_default,
+            data: join(r.data_bucket, r.data_bucket_region),
+            serial: r.serial,
+            can_host: r.can_host,
+        })
+        .collect())
+}
+
+/// Raises a region's serial: its boxes and edges look again. Returns the new one; `None` for an unknown region.
+///
+/// Call it after the rows of instances and moves, so that all writers take their locks in one order.
+///
+/// # Errors
+/// Only the database's.
+pub async fn bump_serial(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<i64>, sqlx::Error> {
+    sqlx::query_scalar!("update regions set serial = serial + 1 where code = $1 returning serial", code.as_str())
+        .fetch_optional(conn)
+        .await
+}
+
+/// Records a box at the start of its worker; the same identity is the same box after every restart.
+///
+/// The first box to publish a bucket names its region's, where nobody declared one.
+///
+/// # Errors
+/// [`Error::RegionUnknown`], [`Error::RegionDiffers`], [`Error::BucketDiffers`], [`Error::Invalid`], or the database's.
+pub async fn register(conn: &mut PgConnection, spec: &NodeSpec) -> Result<Node, Error> {
+    if spec.identity.is_empty() || spec.identity.chars().count() > 200 || spec.identity.chars().any(char::is_control) {
+        return Err(Error::Invalid { field: "node", rule: "an identity has 1 to 200 characters and no control characters" });
+    }
+    let mut tx = conn.begin().await?;
+    let known = region(&mut tx, &spec.region).await?;
+    if known.is_none() {
+        return Err(Error::RegionUnknown(spec.region.clone()));
+    }
+    let (bucket, bucket_region) = split(spec.data.as_ref());
+    let row = sqlx::query!(
+        r#"
+        insert into nodes (id, identity, region, capabilities, data_bucket, data_bucket_region, created_at, seen_at)
+        values ($1, $2, $3, $4, $5, $6, (select lh_now()), (select lh_now()))
+            on conflict (identity)
+            do update set capabilities = excluded.capabilities,
+                          data_bucket = excluded.data_bucket,
+                          data_bucket_region = excluded.data_bucket_region,
+                          seen_at = excluded.seen_at
+        returning id as "id: NodeId", region as "region: RegionCode"
+        "#,
+        NodeId::generate().0,
+        spec.identity,
+        spec.region.as_str(),
+        serde_json::json!(spec.capabilities),
+        bucket,
+        bucket_region,
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    if row.region != spec.region {
+        return Err(Error::RegionDiffers {
+            identity: spec.identity.clone(),
+            registered: row.region,
+            asked: spec.region.clone(),
+        });
+    }
+    // One statement decides whose bucket is the region's, also for two boxes that register at once.
+    let region = sqlx::query!(
+        r#"
+        update regions
+           set data_bucket = coalesce(data_bucket, $2),
+               data_bucket_region = coalesce(data_bucket_region, $3),
+               serial = serial + 1
+         where code = $1
+        returning data_bucket, data_bucket_region
+        "#,
+        spec.region.as_str(),
+        bucket,
+        bucket_region,
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    refuse_other_bucket(&spec.region, join(region.data_bucket, region.data_bucket_region).as_ref(), spec.data.as_ref())?;
+    let node = get(&mut tx, row.id).await?.ok_or(sqlx::Error::RowNotFound)?;
+    tx.commit().await?;
+    Ok(node)
+}
+
+/// Notes that a box lives; `false` where it was never registered.
+///
+/// # Errors
+/// Only the database's.
+pub async fn seen(conn: &mut PgConnection, id: NodeId) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!("update nodes set seen_at = (select lh_now()) where id = $1", id.0).execute(conn).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// One box; `None` where it never was.
+///
+/// # Errors
+/// Only the database's.
+pub async fn get(conn: &mut PgConnection, id: NodeId) -> Result<Option<Node>, sqlx::Error> {
+    Ok(select_nodes(conn, Some(id), None).await?.pop())
+}
+
+/// The boxes of one region, or of all, by identity.
+///
+/// # Errors
+/// Only the database's.
+pub async fn list(conn: &mut PgConnection, region: Option<&RegionCode>) -> Result<Vec<Node>, sqlx::Error> {
+    select_nodes(conn, None, region).await
+}
+
+async fn select_nodes(
+    conn: &mut PgConnection,
+    id: Option<NodeId>,
+    region: Option<&RegionCode>,
+) -> Result<Vec<Node>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"
+        select n.id as "id: NodeId", n.identity, n.region as "region: RegionCode", n.capabilities, n.data_bucket,
+               n.data_bucket_region, n.seen_at,
+               n.seen_at > (select lh_now()) - $3::float8 * interval '1 second' as "live!",
+               (select count(*) from routes r where r.node_id = n.id) as "routes!"
+          from nodes n
+         where ($1::uuid is null or n.id = $1)
+           and ($2::text is null or n.region = $2)
+         order by n.identity
+         limit $4
+        "#,
+        id.map(|id| id.0),
+        region.map(RegionCode::as_str),
+        SILENT_AFTER.as_secs_f64(),
+        MAX_NODES,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|n| {
+            let capabilities: Capabilities =
+                serde_json::from_value(n.capabilities).map_err(|e| sqlx::Error::Decode(Box::new(e)))?;
+            Ok(Node {
+                id: n.id,
+                identity: n.identity,
+                region: n.region,
+                capabilities,
+                data: join(n.data_bucket, n.data_bucket_region),
+                seen_at: n.seen_at,
+                live: n.live,
+                routes: n.routes,
+            })
+        })
+        .collect()
+}
+
+fn split(bucket: Option<&Bucket>) -> (Option<&str>, Option<&str>) {
+    (bucket.map(|b| b.name.as_str()), bucket.map(|b| b.region.as_str()))
+}
+
+fn join(name: Option<String>, region: Option<String>) -> Option<Bucket> {
+    Some(Bucket { name: name?, region: region? })
+}
+
+fn refuse_other_bucket(code: &RegionCode, is: Option<&Bucket>, published: Option<&Bucket>) -> Result<(), Error> {
+    match (is, published) {
+        (Some(expected), Some(published)) if expected != published => Err(Error::BucketDiffers {
+            region: code.clone(),
+            expected: expected.clone(),
+            published: published.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
