@@ -1,3 +1,194 @@
 //! Instances: records, routes, edges and moves between regions.
+//!
+//! # Consistency
+//! A record says in which one region its instance may be written; a route says which box serves it; a move changes the
+//! region by one compare-and-set at its very end (I5). Every change raises the serial of the region whose boxes must
+//! notice it, and enqueues the job that it calls for, in the same transaction (I2).
+//!
+//! # Table order
+//! Nodes, instances, moves and their rows, routes, regions' serials, jobs, audit. A box's write under a lease checks
+//! the lease last, just before the commit: a verb that holds the record may wait for a job's row, never the reverse.
+//!
+//! # Deliberately absent
+//! What acts on S3, disks and children: see the workers' `jobs`, `mirror` and `node`.
 
+use sqlx::{Connection as _, PgConnection};
+
+use crate::audit::{self, Actor};
+use crate::ids::{Host, InstanceId, NodeId, RegionCode};
+use crate::lease::{Lease, LeaseLost};
+use crate::{nodes, queue};
+
+mod edges;
+pub mod jobs;
+pub mod moves;
+mod new;
 pub mod plan;
+pub mod record;
+mod refusal;
+mod store;
+
+pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
+pub use new::NewInstance;
+pub use record::{InstanceKind, Record, RecordMove, Role};
+pub use refusal::{Refusal, RefusalClass};
+pub use store::{edges, get, list};
+
+/// Most records without a route that one sweep takes on.
+const SWEEP_LIMIT: i64 = 500;
+
+/// Why an instance's verb or a box's write failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Refused, with a stable code.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A field is out of its bounds.
+    #[error("{field}: {rule}")]
+    Invalid {
+        /// The field's name.
+        field: &'static str,
+        /// The rule in words.
+        rule: &'static str,
+    },
+    /// The box's lease is no longer the job's: nothing was written.
+    #[error(transparent)]
+    LeaseLost(#[from] LeaseLost),
+    /// The queue refused the job that the change calls for.
+    #[error("enqueue what the change calls for")]
+    Queue(#[source] queue::Error),
+    /// The database's.
+    #[error("use the tables of instances and moves")]
+    Store(#[from] sqlx::Error),
+}
+
+impl From<queue::Error> for Error {
+    fn from(error: queue::Error) -> Self {
+        match error {
+            queue::Error::LeaseLost(lost) => Self::LeaseLost(lost),
+            queue::Error::Store(error) => Self::Store(error),
+            other @ (queue::Error::PayloadTooLarge { .. }
+            | queue::Error::Invalid { .. }
+            | queue::Error::NotFound(_)
+            | queue::Error::Conflict { .. }
+            | queue::Error::Stale { .. }) => Self::Queue(other),
+        }
+    }
+}
+
+/// Creates a record, and enqueues its landing: some capable box of the region takes it.
+///
+/// One transaction: the record, the region's serial, one `instance.land` job, the audit event. Called inside a
+/// transaction, it is part of it.
+///
+/// # Errors
+/// [`Error::Invalid`], a [`Refusal`] of the region (M-016; a dormant one is allowed) or [`Refusal::HostTaken`]; the
+/// database's.
+pub async fn create(conn: &mut PgConnection, new: &NewInstance, actor: Actor) -> Result<Record, Error> {
+    new.check()?;
+    let mut tx = conn.begin().await?;
+    let region = nodes::region(&mut tx, &new.region).await?;
+    moves::policy::gate_region(new.region.as_str(), region.as_ref())?;
+    for code in &new.replica_regions {
+        if nodes::region(&mut tx, code).await?.is_none() {
+            return Err(Refusal::RegionUnknown(code.to_string()).into());
+        }
+    }
+    let id = InstanceId::generate();
+    if !store::insert(&mut tx, id, new).await? {
+        return Err(Refusal::HostTaken.into());
+    }
+    nodes::bump_serial(&mut tx, &new.region).await?;
+    queue::enqueue(&mut tx, &jobs::land_job(id, &new.region)).await?;
+    let detail = serde_json::json!({"app": new.app, "kind": new.kind, "region": new.region});
+    let subject = new.host.to_string();
+    let event = audit::Event { actor, action: "instance.create", subject_kind: "instance", subject, reason: None, detail };
+    audit::record(&mut tx, &event).await?;
+    let record = store::get(&mut tx, &new.app, &new.host).await?.ok_or(sqlx::Error::RowNotFound)?;
+    tx.commit().await?;
+    Ok(record)
+}
+
+/// What became of a landing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Landing {
+    /// The route is minted: this box serves the host.
+    Minted {
+        /// The host.
+        host: Host,
+    },
+    /// This box served it already.
+    Already {
+        /// The host.
+        host: Host,
+    },
+    /// Another box serves it.
+    Elsewhere {
+        /// The box.
+        node: NodeId,
+    },
+    /// The record's region is not this box's (M-037).
+    OutOfScope {
+        /// Where the record is.
+        region: RegionCode,
+    },
+    /// A move is in flight: whoever serves the host goes on, nobody else begins.
+    Moving,
+    /// No such record.
+    Gone,
+}
+
+/// Mints the route of a record on a box, under the lease of its landing.
+///
+/// One transaction. A record of another region, one whose move is in flight, or one that another box serves is left
+/// alone; a second try is answered with [`Landing::Already`].
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn land(conn: &mut PgConnection, lease: Lease, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
+    let mut tx = conn.begin().await?;
+    let landing = land_inside(&mut tx, id, node).await?;
+    queue::require_lease(&mut tx, lease).await?;
+    tx.commit().await?;
+    Ok(landing)
+}
+
+async fn land_inside(conn: &mut PgConnection, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
+    let Some(own) = store::region_of_node(conn, node).await? else {
+        return Ok(Landing::Gone);
+    };
+    let Some(place) = store::lock_place(conn, id).await? else {
+        return Ok(Landing::Gone);
+    };
+    if place.region != own {
+        return Ok(Landing::OutOfScope { region: place.region });
+    }
+    match store::route(conn, &place.host).await? {
+        Some(held) if held == node => return Ok(Landing::Already { host: place.host }),
+        Some(held) => return Ok(Landing::Elsewhere { node: held }),
+        None => {}
+    }
+    if moves::is_open(conn, &place.host).await? {
+        return Ok(Landing::Moving);
+    }
+    store::mint(conn, id, &place.host, node).await?;
+    nodes::bump_serial(conn, &own).await?;
+    Ok(Landing::Minted { host: place.host })
+}
+
+/// Enqueues a landing for every record that no box serves and that no move holds, at most 500 at a time; returns how
+/// many are new. Safe from any worker at any time: a record has at most one landing.
+///
+/// # Errors
+/// The database's, or the queue's.
+pub async fn requeue_landings(conn: &mut PgConnection) -> Result<u64, Error> {
+    let unserved = store::without_landing(conn, SWEEP_LIMIT).await?;
+    let jobs: Vec<queue::NewJob> = unserved.iter().map(|(id, region)| jobs::land_job(*id, region)).collect();
+    if jobs.is_empty() {
+        return Ok(0);
+    }
+    let made = queue::enqueue_many(conn, &jobs).await?;
+    let created = |made: &&queue::Enqueued| matches!(made, queue::Enqueued::Created(_));
+    Ok(made.iter().filter(created).count() as u64)
+}
+

@@ -1,0 +1,70 @@
+//! The two kinds of jobs that the records call for. Their handlers act; what they are called and how long they may
+//! take is decided here, since records enqueue them in their own transactions (I2).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{InstanceId, MoveId, NodeId, QueueName, RegionCode};
+use crate::queue::{Backoff, KindSpec, NewJob};
+
+/// The kind that carries a move out, pass by pass, on the source box's own queue.
+pub const MOVE_KIND: &str = "instance.move";
+/// The kind by which a box takes an instance that is newly in scope, on its region's queue.
+pub const LAND_KIND: &str = "instance.land";
+
+/// Arguments of [`MOVE_KIND`].
+#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveArgs {
+    /// The move.
+    pub move_id: MoveId,
+}
+
+/// Arguments of [`LAND_KIND`].
+#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LandArgs {
+    /// The record.
+    pub instance_id: InstanceId,
+}
+
+/// What is known of [`MOVE_KIND`]: no deadline, since a first round may copy for hours; protected, since only the
+/// move's own verbs end it.
+#[must_use]
+pub fn move_spec() -> KindSpec {
+    KindSpec {
+        deadline: None,
+        protected: true,
+        public: false,
+        backoff: Backoff { cap: std::time::Duration::from_secs(300), ..Backoff::default() },
+        ..KindSpec::new::<MoveArgs>(MOVE_KIND, "Moves an instance to another region: one run is one pass over its state.")
+    }
+}
+
+/// What is known of [`LAND_KIND`]: a landing restores what may be large, so it has no deadline either.
+#[must_use]
+pub fn land_spec() -> KindSpec {
+    KindSpec {
+        deadline: None,
+        protected: true,
+        public: false,
+        backoff: Backoff { cap: std::time::Duration::from_secs(60), ..Backoff::default() },
+        ..KindSpec::new::<LandArgs>(LAND_KIND, "Takes an instance that is newly in scope: mints its route on this box.")
+    }
+}
+
+/// The one job of a move.
+#[must_use]
+pub fn move_job(id: MoveId, node: NodeId) -> NewJob {
+    NewJob::new(&move_spec(), serde_json::json!(MoveArgs { move_id: id }))
+        .on(QueueName::of_node(node))
+        .unique(id.to_string())
+}
+
+/// The one landing of a record at a time, for any capable box of the region.
+#[must_use]
+pub fn land_job(id: InstanceId, region: &RegionCode) -> NewJob {
+    // The region is part of the key: a landing that waits in a region without boxes must not block one elsewhere.
+    NewJob::new(&land_spec(), serde_json::json!(LandArgs { instance_id: id }))
+        .on(QueueName::of_region(region))
+        .unique(format!("{id}.{region}"))
+}

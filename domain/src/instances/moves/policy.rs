@@ -1,0 +1,277 @@
+//! Pure decisions of a move: whether it may begin, and what one pass of its job may do.
+
+use std::time::Duration;
+
+use super::StoredState;
+use super::state::MoveState;
+use crate::ids::{NodeId, RegionCode};
+use crate::instances::record::{InstanceKind, Role};
+use crate::instances::Refusal;
+use crate::nodes::Region;
+
+/// The wait between two rounds (M-043).
+pub const ROUND_INTERVAL: Duration = Duration::from_secs(30);
+/// The longest wait after rounds that failed one after another.
+pub const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// The wait after a round that somebody must help on.
+pub const BLOCKED_INTERVAL: Duration = Duration::from_secs(120);
+
+/// What the gate of the verbs looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Movable<'a> {
+    /// What the record describes.
+    pub kind: InstanceKind,
+    /// What runs it.
+    pub backing: &'a str,
+    /// Whether it is written, or follows another.
+    pub role: Role,
+    /// How its boxes are chosen.
+    pub placement: Option<&'a str>,
+    /// The pool that it is bound to.
+    pub pool: &'a str,
+    /// Whether it may be parked.
+    pub hibernate: bool,
+    /// Where it is.
+    pub region: &'a RegionCode,
+    /// The move in flight: where to, and how far.
+    pub open: Option<(&'a RegionCode, &'a StoredState)>,
+    /// Whether a box serves it.
+    pub placed: bool,
+}
+
+/// Whether the instance may move at all: the same for every verb of the move (M-020…M-024, M-117).
+///
+/// # Errors
+/// The first fault in the order of D-M11.
+pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
+    match record.kind {
+        InstanceKind::Instance => {}
+        InstanceKind::Unit | InstanceKind::Addr | InstanceKind::Static | InstanceKind::Everywhere => {
+            return Err(Refusal::Kind(record.kind));
+        }
+    }
+    if record.backing != "exec" {
+        return Err(Refusal::Backing(record.backing.to_owned()));
+    }
+    match record.role {
+        Role::Original => {}
+        Role::Replica => return Err(Refusal::Replica),
+    }
+    if let Some(placement) = record.placement {
+        return Err(Refusal::Placement(placement.to_owned()));
+    }
+    if !record.pool.is_empty() {
+        return Err(Refusal::Pool(record.pool.to_owned()));
+    }
+    if !record.hibernate {
+        return Err(Refusal::NeverHibernates);
+    }
+    Ok(())
+}
+
+/// Whether an instance may be placed in this region (M-016): dormant plays no part.
+///
+/// # Errors
+/// What is missing.
+pub fn gate_region(asked: &str, region: Option<&Region>) -> Result<(), Refusal> {
+    match region {
+        None => Err(Refusal::RegionUnknown(asked.to_owned())),
+        Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
+        Some(region) if !region.can_host => Err(Refusal::RegionCannotHost(region.code.clone())),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Whether a move to `asked` may begin (M-015…M-024): record, then region, then what is in flight (D-M11).
+///
+/// # Errors
+/// The first fault in that order.
+pub fn gate_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Result<(), Refusal> {
+    gate_record(record)?;
+    if record.region.as_str() == asked {
+        return Err(Refusal::SameRegion(record.region.clone()));
+    }
+    gate_region(asked, target)?;
+    if let Some((to, state)) = record.open {
+        return Err(Refusal::InFlight { to: to.clone(), state: state.clone() });
+    }
+    if !record.placed {
+        return Err(Refusal::NotPlaced);
+    }
+    Ok(())
+}
+
+/// What one pass sees of a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight<'a> {
+    /// The record's region.
+    pub region: &'a RegionCode,
+    /// The box that serves the host.
+    pub route: Option<NodeId>,
+    /// How far the move is.
+    pub state: &'a StoredState,
+    /// Whether it is over.
+    pub finished: bool,
+}
+
+/// What one pass may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pass {
+    /// Run a round.
+    Mirror(MoveState),
+    /// The move is over: the job's story, too.
+    Over,
+    /// Another box serves the host, or none: this box does nothing, and the sweep gives the move to its owner (M-038).
+    NotOurs,
+    /// The record is in another region than this box (M-037).
+    OutOfScope,
+    /// A state on which this version does not act (M-004).
+    NoAction(StoredState),
+}
+
+/// Decides what a pass on this box may do.
+#[must_use]
+pub fn pass(sight: Sight<'_>, node: NodeId, own_region: &RegionCode) -> Pass {
+    if sight.finished {
+        return Pass::Over;
+    }
+    if sight.region != own_region {
+        return Pass::OutOfScope;
+    }
+    if sight.route != Some(node) {
+        return Pass::NotOurs;
+    }
+    match sight.state.known() {
+        Some(state) if state.mirrors() => Pass::Mirror(state),
+        Some(_) | None => Pass::NoAction(sight.state.clone()),
+    }
+}
+
+/// The wait after `failures` rounds failed in a row: the interval, doubled each time, at most [`MAX_BACKOFF`].
+#[must_use]
+pub fn wait_after_failure(interval: Duration, failures: u32) -> Duration {
+    let doubled = interval.saturating_mul(1_u32 << failures.saturating_sub(1).min(16));
+    doubled.clamp(interval, MAX_BACKOFF.max(interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(text: &str) -> RegionCode {
+        RegionCode::new(text).unwrap()
+    }
+
+    fn region(text: &str, armed: bool, can_host: bool, dormant: bool) -> Region {
+        Region {
+            code: code(text),
+            name: text.to_owned(),
+            armed,
+            dormant,
+            home: false,
+            is_default: false,
+            data: None,
+            serial: 0,
+            can_host,
+        }
+    }
+
+    fn movable(eu: &RegionCode) -> Movable<'_> {
+        Movable {
+            kind: InstanceKind::Instance,
+            backing: "exec",
+            role: Role::Original,
+            placement: None,
+            pool: "",
+            hibernate: true,
+            region: eu,
+            open: None,
+            placed: true,
+        }
+    }
+
+    #[test]
+    fn of_several_faults_the_first_in_the_stated_order_is_told() {
+        let (eu, uk) = (code("eu"), code("uk"));
+        let preparing = StoredState::from(MoveState::Preparing);
+        // Everything is wrong at once; each repair uncovers the next fault.
+        let mut record = Movable {
+            kind: InstanceKind::Unit,
+            backing: "wasm",
+            role: Role::Replica,
+            placement: Some("fleet"),
+            pool: "gpu",
+            hibernate: false,
+            open: Some((&uk, &preparing)),
+            placed: false,
+            ..movable(&eu)
+        };
+        let mut told = Vec::new();
+        let mut target = None;
+        let mut asked = "eu";
+        for repair in 0.. {
+            match gate_move(&record, asked, target.as_ref()) {
+                Ok(()) => break,
+                Err(refusal) => told.push(refusal.code()),
+            }
+            match repair {
+                0 => record.kind = InstanceKind::Instance,
+                1 => record.backing = "exec",
+                2 => record.role = Role::Original,
+                3 => record.placement = None,
+                4 => record.pool = "",
+                5 => record.hibernate = true,
+                6 => asked = "uk",
+                7 => target = Some(region("uk", false, false, true)),
+                8 => target = Some(region("uk", true, false, true)),
+                9 => target = Some(region("uk", true, true, true)),
+                10 => record.open = None,
+                _ => record.placed = true,
+            }
+        }
+        assert_eq!(
+            told,
+            [
+                "kind_not_movable",
+                "backing_not_movable",
+                "replica",
+                "fleet_not_movable",
+                "pool_not_movable",
+                "hibernate_required",
+                "same_region",
+                "region_unknown",
+                "region_unarmed",
+                "region_cannot_host",
+                "move_in_flight",
+                "not_placed",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pass_acts_only_in_its_own_region_on_its_own_route_in_a_state_that_it_knows() {
+        let (eu, uk) = (code("eu"), code("uk"));
+        let (node, other) = (NodeId::generate(), NodeId::generate());
+        let ready = StoredState::from(MoveState::Ready);
+        let limbo = StoredState::from("limbo".to_owned());
+        let cutting = StoredState::from(MoveState::Cutting);
+        let sight = Sight { region: &eu, route: Some(node), state: &ready, finished: false };
+        assert_eq!(pass(sight, node, &eu), Pass::Mirror(MoveState::Ready));
+        assert_eq!(pass(sight, node, &uk), Pass::OutOfScope);
+        assert_eq!(pass(Sight { route: Some(other), ..sight }, node, &eu), Pass::NotOurs);
+        assert_eq!(pass(Sight { route: None, ..sight }, node, &eu), Pass::NotOurs);
+        assert_eq!(pass(Sight { finished: true, ..sight }, node, &eu), Pass::Over);
+        for state in [&limbo, &cutting] {
+            assert_eq!(pass(Sight { state, ..sight }, node, &eu), Pass::NoAction(state.clone()));
+        }
+    }
+
+    #[test]
+    fn waits_after_failures_double_and_are_never_shorter_than_the_interval() {
+        let interval = Duration::from_secs(30);
+        let waits: Vec<u64> = [0, 1, 2, 3, 4, 5, u32::MAX].map(|n| wait_after_failure(interval, n).as_secs()).into();
+        assert_eq!(waits, [30, 30, 60, 120, 240, 300, 300]);
+        let long = Duration::from_secs(900);
+        assert_eq!(wait_after_failure(long, 7), long);
+    }
+}

@@ -1,0 +1,226 @@
+//! What readers and passes see.
+
+use sqlx::PgConnection;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
+use crate::instances::jobs;
+use crate::instances::moves::{Filter, Move, MoveState, MoveStep, Status, StoredState};
+use crate::lease::Fence;
+use crate::nodes::Bucket;
+
+/// One move; `None` where it never was.
+///
+/// # Errors
+/// Only the database's.
+pub async fn get(conn: &mut PgConnection, id: MoveId) -> Result<Option<Move>, sqlx::Error> {
+    Ok(select(conn, &[id.0]).await?.pop())
+}
+
+/// The move of a host that is in flight.
+///
+/// # Errors
+/// Only the database's.
+pub async fn open_of_host(conn: &mut PgConnection, host: &Host) -> Result<Option<Move>, sqlx::Error> {
+    let ids = sqlx::query_scalar!("select id from moves where host = $1 and finished_at is null", host.as_str())
+        .fetch_all(&mut *conn)
+        .await?;
+    Ok(select(conn, &ids).await?.pop())
+}
+
+/// Whether a move of a host is in flight.
+///
+/// # Errors
+/// Only the database's.
+pub async fn is_open(conn: &mut PgConnection, host: &Host) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select exists (select from moves where host = $1 and finished_at is null) as "open!""#,
+        host.as_str(),
+    )
+    .fetch_one(conn)
+    .await
+}
+
+/// Moves that match, newest first, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Result<Vec<Move>, sqlx::Error> {
+    if filter.open == Some(true) {
+        return list_open(conn, filter, limit).await;
+    }
+    let ids = sqlx::query_scalar!(
+        r#"
+        select id
+          from moves
+         where ($1::bool is null or (finished_at is null) = $1)
+           and ($2::text is null or state = $2)
+           and ($3::text is null or from_region = $3 or to_region = $3)
+           and ($4::uuid is null or id < $4)
+         order by id desc
+         limit $5
+        "#,
+        filter.open,
+        filter.state.map(MoveState::as_str),
+        filter.region.as_ref().map(RegionCode::as_str),
+        filter.before.map(|id| id.0),
+        i64::from(limit),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    select(conn, &ids).await
+}
+
+/// Names the few moves in flight in the words of their index: a plan that also serves those that are over would read
+/// all of history.
+async fn list_open(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Result<Vec<Move>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        r#"
+        select id
+          from moves
+         where finished_at is null
+           and ($1::text is null or state = $1)
+           and ($2::text is null or from_region = $2 or to_region = $2)
+           and ($3::uuid is null or id < $3)
+         order by id desc
+         limit $4
+        "#,
+        filter.state.map(MoveState::as_str),
+        filter.region.as_ref().map(RegionCode::as_str),
+        filter.before.map(|id| id.0),
+        i64::from(limit),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    select(conn, &ids).await
+}
+
+/// The moves of one instance, newest first, those before `before`, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn of_instance(
+    conn: &mut PgConnection,
+    app: &AppName,
+    host: &Host,
+    before: Option<MoveId>,
+    limit: u16,
+) -> Result<Vec<Move>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        r#"
+        select m.id
+          from instances i
+          join moves m on m.instance_id = i.id
+         where i.app = $1
+           and i.host = $2
+           and ($3::uuid is null or m.id < $3)
+         order by m.id desc
+         limit $4
+        "#,
+        app.as_str(),
+        host.as_str(),
+        before.map(|id| id.0),
+        i64::from(limit),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    select(conn, &ids).await
+}
+
+/// Newest first.
+async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Move>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"
+        select m.id as "id: MoveId", m.instance_id as "instance: InstanceId", i.app as "app: AppName",
+               m.host as "host: Host", i.region as "region: RegionCode", m.from_region as "from: RegionCode",
+               m.to_region as "to: RegionCode", m.state, m.requested_at, m.ready_at, m.target_bucket,
+               m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at, m.outcome,
+               r.node_id as "node?: NodeId", j.id as "job?: JobId"
+          from moves m
+          join instances i on i.id = m.instance_id
+          left join routes r on r.host = m.host
+          left join jobs j on j.kind = $2 and j.unique_key = m.id::text
+         where m.id = any($1)
+         order by m.id desc
+        "#,
+        ids,
+        jobs::MOVE_KIND,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|r| Move {
+            id: r.id,
+            instance: r.instance,
+            app: r.app,
+            host: r.host,
+            region: r.region,
+            from: r.from,
+            to: r.to,
+            state: StoredState::from(r.state),
+            requested_at: r.requested_at,
+            ready_at: r.ready_at,
+            target: r.target_bucket.zip(r.target_bucket_region).map(|(name, region)| Bucket { name, region }),
+            round: r.round,
+            status: r.status.0,
+            finished_at: r.finished_at,
+            outcome: r.outcome,
+            node: r.node,
+            job: r.job,
+        })
+        .collect())
+}
+
+/// The journal of a move, newest first, rows before `before`, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn steps(
+    conn: &mut PgConnection,
+    id: MoveId,
+    before: Option<i64>,
+    limit: u16,
+) -> Result<Vec<MoveStep>, sqlx::Error> {
+    sqlx::query_as!(
+        MoveStep,
+        r#"
+        select id, step, round, iterations, started_at, ended_at, outcome, evidence, job_id as "job: JobId",
+               fence as "fence: Fence"
+          from move_steps
+         where move_id = $1
+           and ($2::bigint is null or id < $2)
+         order by id desc
+         limit $3
+        "#,
+        id.0,
+        before,
+        i64::from(limit),
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Open moves without a live job whose host a box serves.
+pub(in crate::instances::moves) async fn orphans(
+    conn: &mut PgConnection,
+    limit: i64,
+) -> Result<Vec<(MoveId, NodeId)>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"
+        select m.id as "id: MoveId", r.node_id as "node: NodeId"
+          from moves m
+          join routes r on r.host = m.host
+         where m.finished_at is null
+           and not exists (select from jobs j where j.kind = $1 and j.unique_key = m.id::text)
+         order by m.id
+         limit $2
+        "#,
+        jobs::MOVE_KIND,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|r| (r.id, r.node)).collect())
+}

@@ -1,0 +1,110 @@
+//! Why a door of the instances refuses: a stable code, a sentence, and which of several faults comes first.
+
+use super::moves::StoredState;
+use super::record::InstanceKind;
+use crate::ids::RegionCode;
+
+/// Which answer a refusal gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalClass {
+    /// 404: it does not exist, or may not be seen.
+    Absent,
+    /// 400: the request can never be carried out for this record, or names a wrong region.
+    Invalid,
+    /// 409: not in the present state.
+    Conflict,
+}
+
+/// Why a verb was refused. Where several hold, the first one in this order is told (D-M11).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such instance of this application.
+    #[error("this application has no such instance")]
+    NotFound,
+    /// M-020, M-024.
+    #[error("a record of kind {0} has no data that could follow: only kind instance moves")]
+    Kind(InstanceKind),
+    /// M-024.
+    #[error("an instance backed by {0:?} has no child and database of its own: only backing exec moves")]
+    Backing(String),
+    /// M-117.
+    #[error("this instance is a replica: move the original that it follows")]
+    Replica,
+    /// M-021.
+    #[error("this instance is placed by a fleet ({0:?}), whose state does not follow: place it in one region first")]
+    Placement(String),
+    /// M-022.
+    #[error("this instance is bound to pool {0:?}: take it out of the pool first")]
+    Pool(String),
+    /// M-023.
+    #[error("this instance never hibernates, so its box may not stop it: set hibernate to true first")]
+    NeverHibernates,
+    /// M-017.
+    #[error("the instance is in region {0} already")]
+    SameRegion(RegionCode),
+    /// M-016.
+    #[error("region {0:?} does not exist: GET /v1/apps/{{app}}/regions lists those that do")]
+    RegionUnknown(String),
+    /// M-016.
+    #[error("region {0} is not armed: no instance may be placed there")]
+    RegionUnarmed(RegionCode),
+    /// M-016, M-115.
+    #[error("region {0} has no live box that can host an instance (capability exec)")]
+    RegionCannotHost(RegionCode),
+    /// M-018, M-033.
+    #[error("a move to {to} is in flight and {state}: cut it or abort it first")]
+    InFlight {
+        /// Where it goes.
+        to: RegionCode,
+        /// How far it is.
+        state: StoredState,
+    },
+    /// No box serves it yet, so none could carry the move out.
+    #[error("no box has taken this instance yet: try again when its observed_region is set")]
+    NotPlaced,
+    /// Another record carries the host.
+    #[error("a record of this host exists already")]
+    HostTaken,
+}
+
+impl Refusal {
+    /// The machine's code: stable, one help page each.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound => "instance_not_found",
+            Self::Kind(_) => "kind_not_movable",
+            Self::Backing(_) => "backing_not_movable",
+            Self::Replica => "replica",
+            Self::Placement(_) => "fleet_not_movable",
+            Self::Pool(_) => "pool_not_movable",
+            Self::NeverHibernates => "hibernate_required",
+            Self::SameRegion(_) => "same_region",
+            Self::RegionUnknown(_) => "region_unknown",
+            Self::RegionUnarmed(_) => "region_unarmed",
+            Self::RegionCannotHost(_) => "region_cannot_host",
+            Self::InFlight { .. } => "move_in_flight",
+            Self::NotPlaced => "not_placed",
+            Self::HostTaken => "host_taken",
+        }
+    }
+
+    /// Which answer it gets.
+    #[must_use]
+    pub const fn class(&self) -> RefusalClass {
+        match self {
+            Self::NotFound => RefusalClass::Absent,
+            Self::Kind(_)
+            | Self::Backing(_)
+            | Self::Replica
+            | Self::Placement(_)
+            | Self::Pool(_)
+            | Self::NeverHibernates
+            | Self::SameRegion(_)
+            | Self::RegionUnknown(_)
+            | Self::RegionUnarmed(_)
+            | Self::RegionCannotHost(_) => RefusalClass::Invalid,
+            Self::InFlight { .. } | Self::NotPlaced | Self::HostTaken => RefusalClass::Conflict,
+        }
+    }
+}

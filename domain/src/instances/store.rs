@@ -1,0 +1,279 @@
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use sqlx::PgConnection;
+use sqlx::types::Json;
+
+use super::edges::{EdgeBox, EdgeRoute, EdgesDocument, MAX_HOSTS};
+use super::moves::StoredState;
+use super::record::{InstanceKind, Record, RecordMove, Role};
+use super::{NewInstance, jobs};
+use crate::clock::Timestamp;
+use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
+use crate::nodes;
+
+/// Inserts a record; `false` where the host is taken.
+pub(super) async fn insert(conn: &mut PgConnection, id: InstanceId, new: &NewInstance) -> Result<bool, sqlx::Error> {
+    let replica_regions: Vec<&str> = new.replica_regions.iter().map(RegionCode::as_str).collect();
+    let done = sqlx::query!(
+        r#"
+        insert into instances (id, app, host, kind, backing, role, placement, pool, hibernate, region, replica_regions,
+                               env, created_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, (select lh_now()))
+            on conflict on constraint instances_host_key do nothing
+        "#,
+        id.0,
+        new.app.as_str(),
+        new.host.as_str(),
+        new.kind as InstanceKind,
+        new.backing,
+        new.role as Role,
+        new.placement,
+        new.pool,
+        new.hibernate,
+        new.region.as_str(),
+        &replica_regions as &[&str],
+        serde_json::json!(new.env),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// One record of an application; `None` where it has none of this host.
+///
+/// # Errors
+/// Only the database's.
+pub async fn get(conn: &mut PgConnection, app: &AppName, host: &Host) -> Result<Option<Record>, sqlx::Error> {
+    let record = select(conn, &[host.as_str()]).await?.pop();
+    Ok(record.filter(|record| record.app == *app))
+}
+
+/// The records of an application by host, those after `after`, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn list(
+    conn: &mut PgConnection,
+    app: &AppName,
+    after: Option<&Host>,
+    limit: u16,
+) -> Result<Vec<Record>, sqlx::Error> {
+    let hosts = sqlx::query_scalar!(
+        r#"
+        select host
+          from instances
+         where app = $1
+           and host > coalesce($2, '')
+         order by host
+         limit $3
+        "#,
+        app.as_str(),
+        after.map(Host::as_str),
+        i64::from(limit),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    select(conn, &hosts).await
+}
+
+/// One statement, so a reader never sees the region of after a flip beside the move of before it (M-008).
+async fn select(conn: &mut PgConnection, hosts: &[&str]) -> Result<Vec<Record>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"
+        select i.host as "host: Host", i.app as "app: AppName", i.kind as "kind: InstanceKind", i.backing,
+               i.role as "role: Role", i.placement, i.pool, i.hibernate, i.region as "region: RegionCode",
+               i.replica_regions as "replica_regions: Vec<RegionCode>", i.env as "env: Json<BTreeMap<String, String>>",
+               i.extra as "extra: Json<BTreeMap<String, Value>>", i.revision, i.created_at,
+               n.region as "observed_region?: RegionCode",
+               m.to_region as "to_region?: RegionCode", m.state as "move_state?", m.requested_at as "requested_at?",
+               m.ready_at as "ready_at?"
+          from instances i
+          left join moves m on m.host = i.host and m.finished_at is null
+          left join routes r on r.host = i.host
+          left join nodes n on n.id = r.node_id
+         where i.host = any($1)
+         order by i.host
+        "#,
+        hosts as &[&str],
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|r| Record {
+            host: r.host,
+            app: r.app,
+            kind: r.kind,
+            backing: Some(r.backing),
+            role: Some(r.role),
+            placement: Some(r.placement),
+            pool: Some(r.pool),
+            hibernate: Some(r.hibernate),
+            region: r.region,
+            observed_region: Some(r.observed_region),
+            replica_regions: Some(r.replica_regions),
+            env: Some(r.env.0),
+            revision: Some(r.revision),
+            created_at: Some(r.created_at),
+            moving: moving(r.to_region, r.move_state, r.requested_at, r.ready_at),
+            extra: r.extra.0,
+        })
+        .collect())
+}
+
+fn moving(
+    to: Option<RegionCode>,
+    state: Option<String>,
+    requested_at: Option<Timestamp>,
+    ready_at: Option<Timestamp>,
+) -> Option<RecordMove> {
+    Some(RecordMove { to: to?, state: StoredState::from(state?), requested_at: requested_at?, ready_at })
+}
+
+/// What a box may serve: a record's host and region.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) host: Host,
+    pub(super) region: RegionCode,
+}
+
+/// The record stays locked until the transaction ends.
+pub(super) async fn lock_place(conn: &mut PgConnection, id: InstanceId) -> Result<Option<Place>, sqlx::Error> {
+    sqlx::query_as!(
+        Place,
+        r#"
+        select host as "host: Host", region as "region: RegionCode" from instances where id = $1 for no key update
+        "#,
+        id.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+pub(super) async fn region_of_node(conn: &mut PgConnection, id: NodeId) -> Result<Option<RegionCode>, sqlx::Error> {
+    sqlx::query_scalar!(r#"select region as "region: RegionCode" from nodes where id = $1 for key share"#, id.0)
+        .fetch_optional(conn)
+        .await
+}
+
+pub(super) async fn route(conn: &mut PgConnection, host: &Host) -> Result<Option<NodeId>, sqlx::Error> {
+    sqlx::query_scalar!(r#"select node_id as "node: NodeId" from routes where host = $1"#, host.as_str())
+        .fetch_optional(conn)
+        .await
+}
+
+/// The record is locked by the caller, so no other route of the host can appear in between.
+pub(super) async fn mint(
+    conn: &mut PgConnection,
+    id: InstanceId,
+    host: &Host,
+    node: NodeId,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        r#"
+        insert into routes (host, instance_id, node_id, status, created_at)
+        values ($1, $2, $3, 'serving', (select lh_now()))
+        "#,
+        host.as_str(),
+        id.0,
+        node.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Records that no box serves, no move holds, and no live landing of their region is on its way for.
+pub(super) async fn without_landing(
+    conn: &mut PgConnection,
+    limit: i64,
+) -> Result<Vec<(InstanceId, RegionCode)>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"
+        select i.id as "id: InstanceId", i.region as "region: RegionCode"
+          from instances i
+         where not exists (select from routes r where r.host = i.host)
+           and not exists (select from moves m where m.host = i.host and m.finished_at is null)
+           and not exists (
+                   select from jobs j where j.kind = $1 and j.unique_key = i.id::text || '.' || i.region
+               )
+         order by i.id
+         limit $2
+        "#,
+        jobs::LAND_KIND,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|r| (r.id, r.region)).collect())
+}
+
+/// A region's edges document; `None` for an unknown region.
+///
+/// The statements see one moment when the caller's transaction is `repeatable read`; without one, the serial is read
+/// first, so that a change in between is noticed by the next look.
+///
+/// # Errors
+/// Only the database's.
+pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<EdgesDocument>, sqlx::Error> {
+    let Some(region) = nodes::region(conn, code).await? else { return Ok(None) };
+    let boxes = nodes::list(conn, Some(code)).await?;
+    let published = region.data.as_ref().filter(|data| boxes.iter().any(|node| node.data.as_ref() == Some(data)));
+    let (data_bucket, data_bucket_region) = published.map(|data| (data.name.clone(), data.region.clone())).unzip();
+    let limit = i64::try_from(MAX_HOSTS).unwrap_or(i64::MAX);
+    let routes = sqlx::query_as!(
+        EdgeRoute,
+        r#"
+        select r.host as "host: Host", r.node_id as "node: NodeId"
+          from routes r
+          join nodes n on n.id = r.node_id
+         where n.region = $1
+           and r.status = 'serving'
+         order by r.host
+         limit $2
+        "#,
+        code.as_str(),
+        limit,
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let unserved = sqlx::query_scalar!(
+        r#"
+        select i.host as "host: Host"
+          from instances i
+         where i.region = $1
+           and not exists (select from routes r where r.host = i.host and r.status = 'serving')
+         order by i.host
+         limit $2
+        "#,
+        code.as_str(),
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let boxes = boxes
+        .into_iter()
+        .map(|node| {
+            let (data_bucket, data_bucket_region) = node.data.map(|data| (data.name, data.region)).unzip();
+            EdgeBox {
+                id: node.id,
+                identity: node.identity,
+                live: node.live,
+                capabilities: node.capabilities,
+                data_bucket,
+                data_bucket_region,
+            }
+        })
+        .collect();
+    Ok(Some(EdgesDocument {
+        region: region.code,
+        serial: region.serial,
+        data_bucket,
+        data_bucket_region,
+        boxes,
+        routes,
+        unserved,
+    }))
+}
