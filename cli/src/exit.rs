@@ -66,6 +66,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<crate::settings::Error>() {
         return Some(Exit::Usage);
     }
+    if let Some(error) = cause.downcast_ref::<wire::Error>() {
+        return Some(code_of_answer(error));
+    }
     if let Some(domain::authority::Error::AdministratorExists) = cause.downcast_ref() {
         return Some(Exit::Conflict);
     }
@@ -76,5 +79,20 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         | domain::db::Error::SchemaOld { .. }
         | domain::db::Error::SchemaNew { .. }
         | domain::db::Error::Schema(_) => Some(Exit::Failed),
+    }
+}
+
+fn code_of_answer(error: &wire::Error) -> Exit {
+    match error {
+        wire::Error::Problem(problem) => match problem.status {
+            401 | 403 => Exit::Denied,
+            404 => Exit::NotFound,
+            409 | 412 => Exit::Conflict,
+            500.. => Exit::Unavailable,
+            _ => Exit::Failed,
+        },
+        wire::Error::Unreachable { .. } => Exit::Unavailable,
+        wire::Error::Address(_) => Exit::Usage,
+        wire::Error::Unexpected { .. } | wire::Error::Prepare(_) => Exit::Failed,
     }
 }

@@ -3,6 +3,7 @@
 //! Roles (`api`, `worker`, `migrate`), `key bootstrap` and the sandbox (`dev`, `demo`) act directly;
 //! all other verbs go through the API, where they are authorised and audited.
 
+mod client;
 mod commands;
 mod database;
 mod environment;

@@ -17,11 +17,6 @@ impl Output {
         Self { json }
     }
 
-    /// Whether programs read the answer.
-    pub(crate) fn is_json(self) -> bool {
-        self.json
-    }
-
     /// Shows `value` as JSON, or what `for_people` makes of it.
     ///
     /// # Errors
@@ -29,6 +24,25 @@ impl Output {
     pub(crate) fn show<T: Serialize>(self, value: &T, for_people: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         let text = if self.json { serde_json::to_string_pretty(value)? } else { for_people(value) };
         self.line(&text)
+    }
+
+    /// Shows a page of a list: JSON as it is, or a table, and how to see the next page.
+    ///
+    /// # Errors
+    /// When stdout is gone.
+    pub(crate) fn page<T: Serialize>(
+        self,
+        page: &wire::Page<T>,
+        nothing: &str,
+        for_people: impl FnOnce(&[T]) -> String,
+    ) -> anyhow::Result<()> {
+        self.show(page, |page| {
+            if page.items.is_empty() {
+                return nothing.to_owned();
+            }
+            let more = page.next_cursor.as_ref().map(|cursor| format!("\n(more: --cursor {cursor})"));
+            for_people(&page.items) + &more.unwrap_or_default()
+        })
     }
 
     /// Writes one line. A reader that went away (`| head`) is no error of ours.
@@ -50,6 +64,18 @@ pub(crate) fn table<R: Into<comfy_table::Row>>(columns: &[&str], rows: impl Into
     table.load_style(presets::NOTHING).set_header(columns.iter().map(|name| name.to_uppercase())).add_rows(rows);
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
     lines.join("\n")
+}
+
+/// Names with their values, one a line.
+pub(crate) fn details(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<String> = pairs.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect();
+    lines.join("\n")
+}
+
+/// `text`, or a dash where it is empty.
+pub(crate) fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
 }
 
 /// A moment as people read it: to the second, in UTC.

@@ -2,13 +2,18 @@
 
 mod completions;
 mod config;
+mod instance;
+mod job;
 mod key;
 mod migrate;
+mod queue;
+mod region;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::client::Api;
 use crate::exit::{self, Exit};
 use crate::output::Output;
 use crate::settings::{Setting, Settings, Sources};
@@ -38,6 +43,18 @@ pub(crate) struct Global {
 enum Command {
     /// Bring the database's schema to this program's version
     Migrate(migrate::Args),
+    /// Enqueue, look at and steer jobs
+    #[command(subcommand)]
+    Job(job::Command),
+    /// Look at queues
+    #[command(subcommand)]
+    Queue(queue::Command),
+    /// Register, look at and move instances
+    #[command(subcommand)]
+    Instance(instance::Command),
+    /// Define and look at regions
+    #[command(subcommand)]
+    Region(region::Command),
     /// Manage API keys
     #[command(subcommand)]
     Key(key::Command),
@@ -72,6 +89,14 @@ impl Context {
         crate::log::start(&settings)?;
         Ok(settings)
     }
+
+    /// The API with the caller's key, for a verb.
+    ///
+    /// # Errors
+    /// What is wrong with the settings, or that there is no key.
+    pub(crate) fn api(&self) -> anyhow::Result<Api> {
+        Api::new(&self.settings(Vec::new())?)
+    }
 }
 
 /// Runs a command to its end.
@@ -82,6 +107,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     let context = Context { output: Output::new(cli.global.json), global: cli.global };
     match cli.command {
         Command::Migrate(args) => migrate::run(&context, &args),
+        Command::Job(command) => job::run(&context, command),
+        Command::Queue(command) => queue::run(&context, command),
+        Command::Instance(command) => instance::run(&context, command),
+        Command::Region(command) => region::run(&context, command),
         Command::Key(command) => key::run(&context, command),
         Command::Config(command) => config::run(&context, command),
         Command::Completions(args) => completions::run(&args),

@@ -77,7 +77,7 @@ settings! {
     TIMEOUT_SECONDS = Setting::new("timeout_seconds", Bounds::Number(1, 600), "How long a command waits for an answer of the API.").or("30");
 
     LOG_FORMAT = Setting::new("log.format", Bounds::Choice(&["auto", "human", "json"]), "How log lines are written to stderr; `auto` writes for people on a terminal and JSON otherwise.").or("auto");
-    LOG_FILTER = Setting::new("log.filter", Bounds::Text, "Which log lines are written: a level, or levels by module such as `info,workers=debug`.").or("info");
+    LOG_FILTER = Setting::new("log.filter", Bounds::Text, "Which log lines are written: a level, or levels by module such as `info,workers=debug`.").or("info,sqlx=warn");
 
     DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate` and by `key bootstrap`; other commands never touch it.").secret();
     DATABASE_MAX_CONNECTIONS = Setting::new("database.max_connections", Bounds::Number(2, 500), "Connections that one process opens at most.").or("16");

@@ -1,0 +1,79 @@
+//! The API, as commands speak to it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use secrecy::SecretString;
+
+use crate::exit::{Ending, Exit};
+use crate::settings::{Settings, table};
+
+/// The largest key file that is read; a key has about a hundred bytes.
+const MAX_KEY_BYTES: u64 = 4096;
+
+/// The API with the caller's key.
+pub(crate) struct Api {
+    client: wire::Client,
+    url: String,
+    limit: Duration,
+}
+
+impl Api {
+    /// Reads address and key. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// No key, or a key file that cannot be read.
+    pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
+        let url = settings.require(&table::URL)?.to_owned();
+        let client = wire::Client::new(&url, Some(key(settings)?))?;
+        Ok(Self { client, url, limit: settings.seconds(&table::TIMEOUT_SECONDS) })
+    }
+
+    /// Makes one call, bounded in time.
+    ///
+    /// # Errors
+    /// The API's, or that it did not answer in time.
+    pub(crate) async fn call<'a, T, F>(&'a self, call: impl FnOnce(&'a wire::Client) -> F) -> anyhow::Result<T>
+    where
+        F: Future<Output = Result<T, wire::Error>>,
+    {
+        match tokio::time::timeout(self.limit, call(&self.client)).await {
+            Ok(answer) => Ok(answer?),
+            Err(_elapsed) => {
+                let message = format!("{} did not answer within {:?}; raise timeout_seconds", self.url, self.limit);
+                Err(Ending { exit: Exit::Unavailable, message }.into())
+            }
+        }
+    }
+}
+
+fn key(settings: &Settings) -> anyhow::Result<SecretString> {
+    if let Some(key) = settings.secret(&table::KEY) {
+        return Ok(key);
+    }
+    if let Some(path) = settings.path(&table::KEY_FILE) {
+        return read_key(&path);
+    }
+    let message = "no API key: set LEASEHOLD_KEY_FILE to a file that holds one (`leasehold dev` keeps its key in \
+                   .leasehold/dev-key; `leasehold key bootstrap` makes the first of an installation)";
+    Err(Ending { exit: Exit::Denied, message: message.to_owned() }.into())
+}
+
+/// The key in a file: its only line.
+///
+/// # Errors
+/// A file that cannot be read, or that holds something else. Its content is never quoted.
+pub(crate) fn read_key(path: &Path) -> anyhow::Result<SecretString> {
+    let about = std::fs::metadata(path).with_context(|| format!("read the key file {}", path.display()))?;
+    let wrong = || Ending { exit: Exit::Denied, message: format!("{} does not hold an API key alone", path.display()) };
+    if about.len() > MAX_KEY_BYTES {
+        return Err(wrong().into());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("read the key file {}", path.display()))?;
+    let key = text.trim();
+    if key.is_empty() || key.contains(char::is_whitespace) {
+        return Err(wrong().into());
+    }
+    Ok(SecretString::from(key))
+}
