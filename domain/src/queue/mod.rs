@@ -39,7 +39,7 @@ pub use store::read::{attempts, get, list, logs, overview, queues, steps, throug
 pub use store::settle::settle;
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
-pub use store::workers::{drain_worker, list_workers, register_worker, seen_worker, stop_worker, worker};
+pub use store::workers::{drain_worker, list_workers, live_workers, register_worker, seen_worker, stop_worker, worker};
 pub use view::{
     Attempt, Filter, Job, LeaseView, LogLine, Overview, Page, Progress, QueueView, RefusedWrite, Step, ThroughputPoint,
     WorkerView,
@@ -112,7 +112,7 @@ pub struct NewJob {
     pub run_at: Option<Timestamp>,
     /// Failures that end it, 1…1000.
     pub max_attempts: i32,
-    /// Leases lost without an outcome that end it.
+    /// Leases lost without an outcome that end it, 1…1000.
     pub max_interruptions: i32,
     /// Run time of one lease; `None` is no limit.
     pub deadline: Option<Duration>,
@@ -176,6 +176,9 @@ impl NewJob {
         }
         if !(1..=1000).contains(&self.max_attempts) {
             return invalid("max_attempts", "must be between 1 and 1000");
+        }
+        if !(1..=1000).contains(&self.max_interruptions) {
+            return invalid("max_interruptions", "must be between 1 and 1000");
         }
         if self.tags.len() > policy::MAX_TAGS {
             return invalid("tags", "at most 20");
