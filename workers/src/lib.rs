@@ -3,3 +3,6 @@
 pub mod failpoint;
 pub mod mirror;
 pub mod objects;
+pub mod jobs;
+pub mod runner;
+pub mod seam;

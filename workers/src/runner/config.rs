@@ -1,0 +1,83 @@
+//! What a worker is told, and every bound of the runner.
+
+use std::time::Duration;
+
+use domain::ids::{Kind, QueueName};
+
+/// Which runtime drives the handlers. Both stand behind the same seam and pass the same tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// apalis 1.0, through a thin adapter.
+    #[default]
+    Apalis,
+    /// A plain loop over tasks: the way out, and the measure of what the other adds.
+    Plain,
+}
+
+/// What a worker serves, and how.
+#[derive(Debug, Clone)]
+pub struct RunnerConfig {
+    /// The queues that it serves; jobs of others are never leased.
+    pub queues: Vec<QueueName>,
+    /// The kinds that it serves, of those that its registry can run; `None` is all of them.
+    pub kinds: Option<Vec<Kind>>,
+    /// Jobs that it runs at once, at least 1.
+    pub concurrency: u16,
+    /// How long its shutdown waits for running jobs.
+    pub drain: Duration,
+    /// The node whose work it does, if any.
+    pub node: Option<String>,
+    /// Its machine's name, for people.
+    pub host: String,
+    /// What drives the handlers.
+    pub engine: Engine,
+}
+
+impl Default for RunnerConfig {
+    fn default() -> Self {
+        Self {
+            queues: vec![QueueName::new("default").expect("a constant name")],
+            kinds: None,
+            concurrency: 16,
+            drain: Duration::from_secs(20),
+            node: None,
+            host: String::from("localhost"),
+            engine: Engine::default(),
+        }
+    }
+}
+
+/// Polls of one live worker are this far apart; those of many share the interval between them.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// No worker polls more rarely than this.
+pub(super) const POLL_CAP: Duration = Duration::from_secs(2);
+/// Rows that one sweep rescues or stages at most.
+pub(super) const SWEEP_BATCH: u16 = 500;
+/// How often the rarer upkeep is done.
+pub(super) const UPKEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// How often counts are written.
+pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a worker says that it lives.
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// Outcomes that one statement settles at most, and leases that one renews: the cost of a row grows beyond 750.
+pub(super) const SETTLE_BATCH: usize = 500;
+/// Leases that one statement renews at most.
+pub(super) const RENEW_BATCH: usize = 500;
+/// Jobs that one statement leases at most.
+pub(super) const LEASE_BATCH: usize = 500;
+/// Longest wait for the answer to one statement, on this side: a connection that hangs must not hang its loop.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
+/// Longest wait between two tries while the database is away.
+pub(super) const OUTAGE_PAUSE_CAP: Duration = Duration::from_secs(5);
+/// Leases that a worker may hold, as a multiple of its concurrency: those whose outcome is being recorded hold no slot.
+pub(super) const HELD_FACTOR: usize = 2;
+/// Longest error message that is kept, in bytes.
+pub(super) const MAX_ERROR_BYTES: usize = 4096;
+/// Refused writes that wait to be written down; what comes beyond is only counted in the metric.
+pub(super) const EVIDENCE_QUEUE: usize = 1000;
+/// How long a worker that ends waits for its last writes.
+pub(super) const LAST_WRITES: Duration = Duration::from_secs(5);
+/// How long a worker that must stop at once waits to hand its leases back.
+pub(super) const STOP_NOW_WRITES: Duration = Duration::from_secs(1);
+/// Shortest time between two writes of a job's progress.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);

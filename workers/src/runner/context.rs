@@ -1,0 +1,193 @@
+//! What a handler holds: its lease, its signals, and writes that the fence guards.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use domain::lease::Lease;
+use domain::queue::{Enqueued, Leased, NewJob, Operation, Progress, Step};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::config::PROGRESS_INTERVAL;
+use super::core::Core;
+use super::held::{HeldLease, Phase, Stop};
+use super::job::JobError;
+use crate::seam::{LeaseStore, StoreError};
+
+/// How serious a line of a job's log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// As expected.
+    Info,
+    /// Odd, but recovered.
+    Warn,
+    /// Somebody must act.
+    Error,
+}
+
+impl Level {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A handler's hold on its job.
+///
+/// # Consistency
+/// Every write is refused once the lease is another's ([`JobError::LeaseLost`]); the refusal fires `cancel` and is kept
+/// as evidence. A handler that passes these errors on with `?` ends as it should.
+///
+/// # Cancellation
+/// `cancel` fires when somebody asks the job to end, when the lease is lost, and when it can no longer be renewed in
+/// time. In the latter two cases the handler is dropped at its next `await`; in the first it has a third of a lease to
+/// end by itself. `draining` fires when the worker stops: a handler with a good place to stop snoozes there.
+#[derive(Clone)]
+pub struct JobContext {
+    /// The job, as it was leased.
+    pub leased: Arc<Leased>,
+    /// Fires when the handler should end.
+    pub cancel: CancellationToken,
+    /// Fires when the worker stops; what runs beyond the drain time goes to another worker.
+    pub draining: CancellationToken,
+    store: Arc<dyn LeaseStore>,
+    runner: Option<(Arc<Core>, Arc<HeldLease>)>,
+    progress: Arc<Mutex<Option<Instant>>>,
+}
+
+impl std::fmt::Debug for JobContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobContext").field("lease", &self.leased.lease).field("kind", &self.leased.kind).finish()
+    }
+}
+
+impl JobContext {
+    pub(super) fn of(core: &Arc<Core>, held: &Arc<HeldLease>) -> Self {
+        Self {
+            leased: Arc::clone(&held.leased),
+            cancel: held.cancel.clone(),
+            draining: core.draining.clone(),
+            store: Arc::clone(&core.store),
+            runner: Some((Arc::clone(core), Arc::clone(held))),
+            progress: Arc::default(),
+        }
+    }
+
+    /// A context without a runner, for tests of a handler: the lease is not renewed and nothing is settled.
+    #[must_use]
+    pub fn detached(store: Arc<dyn LeaseStore>, leased: Leased) -> Self {
+        Self {
+            leased: Arc::new(leased),
+            cancel: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            store,
+            runner: None,
+            progress: Arc::default(),
+        }
+    }
+
+    /// The right to write: also for domain transactions (`require_lease`) and as a version in the world.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.leased.lease
+    }
+
+    /// Refuses to go on where the handler should end: a check between two steps that costs nothing.
+    ///
+    /// # Errors
+    /// [`JobError::LeaseLost`] or [`JobError::Cancel`].
+    pub fn check(&self) -> Result<(), JobError> {
+        if !self.cancel.is_cancelled() {
+            return Ok(());
+        }
+        let held = self.runner.as_ref().map(|(_, held)| held);
+        if held.is_some_and(|held| held.why_stopped().is_some()) {
+            return Err(JobError::LeaseLost);
+        }
+        let reason = held.and_then(|held| held.asked_to_end()).unwrap_or("asked to end");
+        Err(JobError::Cancel(reason.to_owned()))
+    }
+
+    /// Reports how far the job is, at most twice a second: what comes sooner is left out, except the end.
+    ///
+    /// # Errors
+    /// [`JobError::LeaseLost`]; a database that is away is no error here, since the next report says the same and more.
+    pub async fn progress(&self, progress: &Progress) -> Result<(), JobError> {
+        let is_end = progress.total.is_some_and(|total| progress.done >= total);
+        {
+            let mut last = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            if !is_end && last.is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL) {
+                return Ok(());
+            }
+            *last = Some(Instant::now());
+        }
+        match self.store.progress(self.lease(), progress).await {
+            Err(StoreError::Unavailable(source)) => {
+                tracing::debug!(error = %source, "progress was not written");
+                Ok(())
+            }
+            written => self.told(Operation::Progress, written),
+        }
+    }
+
+    /// Records a step, which a later attempt reads back: record it *after* the act that it tells of.
+    ///
+    /// # Errors
+    /// [`JobError::LeaseLost`], or a retry where the database did not take it.
+    pub async fn step(&self, name: &str, cursor: &Value, evidence: &Value) -> Result<(), JobError> {
+        let written = self.store.step(self.lease(), name, cursor, evidence).await;
+        self.told(Operation::Step, written)
+    }
+
+    /// Every step of the job, oldest first, those of earlier attempts included.
+    ///
+    /// # Errors
+    /// A retry where the database did not answer.
+    pub async fn steps(&self) -> Result<Vec<Step>, JobError> {
+        Ok(self.store.steps(self.lease().job).await?)
+    }
+
+    /// Appends a line to the job's log; no payloads and no secrets.
+    ///
+    /// # Errors
+    /// [`JobError::LeaseLost`], or a retry where the database did not take it.
+    pub async fn log(&self, level: Level, line: &str) -> Result<(), JobError> {
+        let written = self.store.log(self.lease(), level.as_str(), line).await;
+        self.told(Operation::Log, written)
+    }
+
+    /// Enqueues a child of this job, under this job's fence.
+    ///
+    /// # Errors
+    /// [`JobError::LeaseLost`], or a retry where the queue did not take it.
+    pub async fn enqueue_child(&self, child: &NewJob) -> Result<Enqueued, JobError> {
+        let made = self.store.enqueue_child(self.lease(), child).await;
+        let made = self.told(Operation::EnqueueChild, made)?;
+        if let Some((core, _)) = &self.runner {
+            core.meters.enqueued(&child.queue, &child.kind, made);
+        }
+        Ok(made)
+    }
+
+    /// Tells the runner of a refusal that the handler met in a domain transaction of its own.
+    pub fn refused(&self, operation: Operation) {
+        if let Some((core, held)) = &self.runner {
+            // A handler that settled its own lease has not lost it.
+            if matches!(held.phase(), Phase::Waiting | Phase::Running) {
+                core.refused(held, operation);
+                held.stop(Stop::Lost);
+            }
+        }
+        self.cancel.cancel();
+    }
+
+    fn told<T>(&self, operation: Operation, written: Result<T, StoreError>) -> Result<T, JobError> {
+        if matches!(written, Err(StoreError::LeaseLost(_))) {
+            self.refused(operation);
+        }
+        Ok(written?)
+    }
+}

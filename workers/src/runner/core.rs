@@ -1,0 +1,48 @@
+//! What the parts of one worker share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use domain::queue::Operation;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::held::{Held, HeldLease};
+use super::job::Registry;
+use super::keeper::Refusal;
+use super::meters::Meters;
+use super::settler::Request;
+use crate::seam::{LeaseStore, Registration};
+
+pub(super) struct Core {
+    pub(super) registration: Registration,
+    pub(super) registry: Registry,
+    pub(super) store: Arc<dyn LeaseStore>,
+    pub(super) held: Held,
+    pub(super) meters: Meters,
+    /// Fires when the worker stops taking work.
+    pub(super) draining: CancellationToken,
+    /// Fires when the drain time is over: what still runs is dropped and snoozed.
+    pub(super) drained: CancellationToken,
+    /// Fires when everything must end at once.
+    pub(super) stop_now: CancellationToken,
+    /// Somebody has work for us: looked at before the next poll.
+    pub(super) wake: Arc<Notify>,
+    /// Live workers, by the last beat's answer; spreads the polls.
+    pub(super) live_workers: AtomicU32,
+    /// Bounded by the leases that are held.
+    pub(super) settlements: mpsc::UnboundedSender<Request>,
+    pub(super) refusals: mpsc::Sender<Refusal>,
+}
+
+impl Core {
+    /// Counts a refused write and has its evidence kept, without waiting for it.
+    pub(super) fn refused(&self, held: &HeldLease, operation: Operation) {
+        held.meter.refused(operation);
+        let _entered = held.span.enter();
+        tracing::warn!(operation = operation.as_str(), "the fence refused a write: the lease is lost");
+        if self.refusals.try_send(Refusal { lease: held.lease(), operation }).is_err() {
+            tracing::warn!("too many refused writes at once: this one is counted, its evidence is not kept");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The runner's grip on one lease: whoever drops it unsettled hands the lease back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::lease::LeaseLost;
+use domain::queue::{Fate, Outcome};
+
+use super::attempt::{self, Verdict};
+use super::core::Core;
+use super::held::{HeldLease, Phase};
+use super::settler::Request;
+
+/// One leased job on its way through an engine.
+///
+/// An engine calls [`Grip::run`], then [`Grip::conclude`]. An engine that dies drops its grips, and each hands its
+/// lease back, so that the job does not wait for an expiry.
+pub(super) struct Grip {
+    core: Arc<Core>,
+    held: Arc<HeldLease>,
+}
+
+impl Grip {
+    pub(super) const fn new(core: Arc<Core>, held: Arc<HeldLease>) -> Self {
+        Self { core, held }
+    }
+
+    /// Runs the handler; what it comes to is not recorded yet.
+    pub(super) async fn run(&self) -> Verdict {
+        attempt::run(&self.core, &self.held).await
+    }
+
+    /// Records the verdict.
+    ///
+    /// # Errors
+    /// [`LeaseLost`] where the fence refused it.
+    pub(super) async fn conclude(&self, verdict: Verdict) -> Result<(), LeaseLost> {
+        let lost = LeaseLost { lease: self.held.lease() };
+        let (outcome, once) = match verdict {
+            Verdict::HandedBack => return Ok(()),
+            Verdict::Lost => {
+                self.core.held.remove(&self.held);
+                return Err(lost);
+            }
+            Verdict::Settle(outcome) => (outcome, false),
+            Verdict::SettleOnce(outcome) => (outcome, true),
+        };
+        if !self.held.begin_settling() {
+            return Ok(());
+        }
+        self.core.held.free_slot(&self.held);
+        let (told, fate) = tokio::sync::oneshot::channel();
+        let request = Request { held: Arc::clone(&self.held), outcome, once, told: Some(told) };
+        if self.core.settlements.send(request).is_err() {
+            // The settling loop is gone, which ends the worker; the lease ends by itself.
+            return Ok(());
+        }
+        match fate.await {
+            Ok(Fate::Lost) => Err(lost),
+            Ok(Fate::Settled(_) | Fate::Already) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The engine itself failed under this job: a failure of the attempt, so that a job which breaks engines ends.
+    pub(super) fn broken(&self, message: &str) -> Verdict {
+        Verdict::Settle(self.failed("engine_failed", message))
+    }
+
+    fn failed(&self, code: &str, message: &str) -> Outcome {
+        match self.core.registry.get(&self.held.leased.kind) {
+            Some(entry) => attempt::failed(&entry.spec, &self.held, code, message, None),
+            None => Outcome::Released,
+        }
+    }
+}
+
+/// Hands leases back whose handlers have not begun.
+pub(super) fn release_waiting(core: &Core) {
+    for held in core.held.waiting() {
+        if held.begin_release() {
+            core.held.free_slot(&held);
+            let _ = core.settlements.send(Request { held, outcome: Outcome::Released, once: false, told: None });
+        }
+    }
+}
+
+impl Drop for Grip {
+    fn drop(&mut self) {
+        let outcome = match self.held.phase() {
+            Phase::Settling | Phase::Over => return,
+            Phase::Waiting => Outcome::Released,
+            // The worker was told to stop at once: no fault of the job.
+            Phase::Running if self.core.stop_now.is_cancelled() || self.core.drained.is_cancelled() => {
+                Outcome::Snoozed { after: Duration::ZERO }
+            }
+            Phase::Running => self.failed("dropped", "the runner dropped the handler before it ended"),
+        };
+        if self.held.begin_settling() {
+            self.held.cancel.cancel();
+            self.core.held.free_slot(&self.held);
+            let held = Arc::clone(&self.held);
+            let _ = self.core.settlements.send(Request { held, outcome, once: false, told: None });
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The thread that keeps leases alive, and ends what can no longer be kept alive.
+//!
+//! An OS thread with a runtime and connections of its own: no handler, however it blocks, can keep it from renewing.
+//! On it run four loops: renewals, the self-stop, the worker's beat, and the evidence of refused writes. The self-stop
+//! waits for no answer of the database, so it works while a renewal hangs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use domain::clock::Timestamp;
+use domain::entropy;
+use domain::lease::Lease;
+use domain::queue::{Operation, Renewed};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::config::{ANSWER_LIMIT, BEAT_INTERVAL, LAST_WRITES, RENEW_BATCH};
+use super::core::Core;
+use super::held::{HeldLease, Phase, Stop};
+use super::outage::Outage;
+use crate::seam::{LeaseStore, StoreError};
+
+/// The evidence of one refused write, on its way to the database.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refusal {
+    pub(super) lease: Lease,
+    pub(super) operation: Operation,
+}
+
+/// Longest sleep of a loop that has nothing to wait for.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// The thread.
+pub(super) struct Keeper {
+    /// Ends it, when no lease is held any longer.
+    pub(super) stop: CancellationToken,
+    /// Answers when the thread has ended; without a value where it panicked.
+    pub(super) ended: oneshot::Receiver<()>,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// The operating system gives no thread.
+pub(super) fn start(core: Arc<Core>, refusals: mpsc::Receiver<Refusal>) -> std::io::Result<Keeper> {
+    let stop = CancellationToken::new();
+    let (tell, ended) = oneshot::channel();
+    let stopping = stop.clone();
+    std::thread::Builder::new().name(String::from("lease-keeper")).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => {
+                runtime.block_on(keep(core, refusals, stopping));
+                let _ = tell.send(());
+            }
+            // The sender is dropped without a value, which ends the worker.
+            Err(error) => tracing::error!(%error, "the thread that renews leases has no runtime"),
+        }
+    })?;
+    Ok(Keeper { stop, ended })
+}
+
+async fn keep(core: Arc<Core>, refusals: mpsc::Receiver<Refusal>, stop: CancellationToken) {
+    // Made here, so that its connections belong to this thread's runtime.
+    let store = core.store.on_own_connections();
+    tokio::join!(
+        until(&stop, renew_leases(&core, &*store)),
+        until(&stop, stop_in_time(&core)),
+        until(&stop, beat(&core, &*store)),
+        keep_evidence(&core, &*store, refusals, &stop),
+    );
+}
+
+async fn until(stop: &CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Renews every lease a third of its life after its last renewal was sent.
+async fn renew_leases(core: &Core, store: &dyn LeaseStore) {
+    let mut outage = Outage::new("renewing");
+    loop {
+        let (due, next) = core.held.due(Instant::now());
+        if due.is_empty() {
+            let next = next.unwrap_or_else(|| Instant::now() + IDLE);
+            tokio::select! {
+                () = sleep_until(next.into()) => {}
+                () = core.held.renewal_moved.notified() => {}
+            }
+            continue;
+        }
+        for batch in due.chunks(RENEW_BATCH) {
+            renew(core, store, batch, &mut outage).await;
+        }
+    }
+}
+
+async fn renew(core: &Core, store: &dyn LeaseStore, batch: &[Arc<HeldLease>], outage: &mut Outage) {
+    let asked: Vec<(Lease, Duration)> = batch.iter().map(|held| (held.lease(), held.life)).collect();
+    let shortest = asked.iter().map(|(_, life)| *life).min().unwrap_or_default();
+    let sent = Instant::now();
+    // An answer that is later than this leaves time for one more try before the self-stop.
+    let failure = match timeout(shortest / 4, store.renew(&asked)).await {
+        Ok(Ok(answers)) => {
+            outage.over();
+            for (held, answer) in batch.iter().zip(answers) {
+                take_answer(core, held, answer, sent);
+            }
+            return;
+        }
+        Ok(Err(error)) => error,
+        Err(late) => StoreError::Unavailable(late.into()),
+    };
+    // Nothing is known: the leases may have been renewed or not. Their local deadlines stay where they were.
+    let pause = outage.failed(&failure).min(shortest / 12).mul_f64(0.5 + entropy::fraction() / 2.0);
+    for held in batch {
+        held.renew_again_in(pause);
+    }
+}
+
+fn take_answer(core: &Core, held: &HeldLease, answer: Renewed, sent: Instant) {
+    match answer {
+        Renewed::Alive => held.renewed(sent),
+        Renewed::CancelRequested { reason } => {
+            held.renewed(sent);
+            if held.ask_to_end(reason) {
+                let _entered = held.span.enter();
+                tracing::info!("somebody asks the job to end: its handler is told");
+            }
+        }
+        Renewed::Lost => match held.phase() {
+            Phase::Waiting | Phase::Running => {
+                // Once is enough: a handler that blocks is told when it yields, and asks no more renewals till then.
+                held.renew_again_in(IDLE);
+                core.refused(held, Operation::Renew);
+                held.stop(Stop::Lost);
+            }
+            // Our own settling came between: its answer says what became of the lease.
+            Phase::Settling | Phase::Over => held.renew_again_in(held.life / 3),
+        },
+    }
+}
+
+/// Stops handlers whose leases were not renewed in time.
+async fn stop_in_time(core: &Core) {
+    loop {
+        let (expiring, next) = core.held.expiring(Instant::now());
+        for held in expiring {
+            if held.phase() != Phase::Over {
+                let _entered = held.span.enter();
+                tracing::warn!("the lease could not be renewed in time: its handler is stopped before it ends");
+                held.stop(Stop::Expiring);
+            }
+        }
+        let next = next.unwrap_or_else(|| Instant::now() + IDLE);
+        tokio::select! {
+            () = sleep_until(next.into()) => {}
+            () = core.held.stop_moved.notified() => {}
+        }
+    }
+}
+
+/// Registers the worker and says that it lives, with its wall clock: reported, never used.
+async fn beat(core: &Core, store: &dyn LeaseStore) {
+    let mut outage = Outage::new("beating");
+    let mut registered = false;
+    let worker = core.registration.spec.worker;
+    loop {
+        let heard = timeout(ANSWER_LIMIT, async {
+            if !registered {
+                store.register(&core.registration).await?;
+            }
+            store.seen(worker, Some(wall_clock())).await
+        })
+        .await
+        .unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())));
+        match heard {
+            Ok(live) => {
+                outage.over();
+                registered = true;
+                core.live_workers.store(live.max(1), Ordering::Relaxed);
+                sleep(BEAT_INTERVAL.mul_f64(0.8 + entropy::fraction() / 5.0)).await;
+            }
+            Err(error) => sleep(outage.failed(&error)).await,
+        }
+    }
+}
+
+/// The one look at this machine's wall clock: to report how far it is off.
+#[allow(clippy::disallowed_methods)]
+fn wall_clock() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// Writes down refused writes, on a connection that no other loop waits for. What is queued when the worker ends is
+/// still written, for a bounded time.
+async fn keep_evidence(
+    core: &Core,
+    store: &dyn LeaseStore,
+    mut refusals: mpsc::Receiver<Refusal>,
+    stop: &CancellationToken,
+) {
+    let mut outage = Outage::new("keeping evidence");
+    let worker = core.registration.spec.worker;
+    let mut write = async |refusal: Refusal| {
+        loop {
+            let written = timeout(ANSWER_LIMIT, store.refused_write(refusal.lease, worker, refusal.operation)).await;
+            match written.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
+                Ok(_) => {
+                    outage.over();
+                    return;
+                }
+                Err(error @ StoreError::Unavailable(_)) => sleep(outage.failed(&error)).await,
+                Err(error @ (StoreError::LeaseLost(_) | StoreError::Refused(_))) => {
+                    tracing::error!(%error, "the evidence of a refused write could not be kept");
+                    return;
+                }
+            }
+        }
+    };
+    loop {
+        let refusal = tokio::select! {
+            biased;
+            refusal = refusals.recv() => refusal,
+            () = stop.cancelled() => break,
+        };
+        let Some(refusal) = refusal else { return };
+        tokio::select! {
+            () = write(refusal) => {}
+            () = async { stop.cancelled().await; sleep(LAST_WRITES).await } => return,
+        }
+    }
+    // The worker ends: only what is queued.
+    let _ = timeout(LAST_WRITES, async {
+        while let Ok(refusal) = refusals.try_recv() {
+            write(refusal).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,107 @@
+//! The loop that leases jobs: as many as there are free slots, never more; at once while jobs keep coming, and by
+//! jittered polls while none do.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use domain::entropy;
+use domain::queue::Leased;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::config::{ANSWER_LIMIT, LEASE_BATCH, POLL_CAP, POLL_INTERVAL};
+use super::core::Core;
+use super::grip::Grip;
+use super::held::HeldLease;
+use super::meters;
+use super::outage::Outage;
+use crate::seam::StoreError;
+
+/// Leases until the worker drains; every job goes to the engine through `jobs`, which therefore never holds more than
+/// there are slots.
+pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>) {
+    let mut outage = Outage::new("leasing");
+    loop {
+        let free = tokio::select! {
+            biased;
+            () = core.draining.cancelled() => return,
+            free = room(&core) => free,
+        };
+        let limit = u16::try_from(free.min(LEASE_BATCH)).unwrap_or(u16::MAX);
+        // Before the request: the local deadline counts from here.
+        let sent = Instant::now();
+        // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
+        let answer = timeout(ANSWER_LIMIT, core.store.lease(&core.registration.spec, limit)).await;
+        let pause = match answer.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
+            Ok(leased) => {
+                outage.over();
+                meters::lease_took(sent.elapsed());
+                let found = !leased.is_empty();
+                for job in leased {
+                    let held = Arc::new(hold(&core, job, sent));
+                    core.held.add(&held);
+                    let grip = Grip::new(Arc::clone(&core), held);
+                    // A grip that goes nowhere hands its lease back: the worker began to drain meanwhile.
+                    if !core.draining.is_cancelled() {
+                        let _ = jobs.send(Arc::new(grip));
+                    }
+                }
+                if found {
+                    continue;
+                }
+                poll_interval(core.live_workers.load(Ordering::Relaxed))
+            }
+            Err(error) => outage.failed(&error),
+        };
+        tokio::select! {
+            () = core.draining.cancelled() => return,
+            () = core.wake.notified() => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+async fn room(core: &Core) -> usize {
+    loop {
+        let freed = core.held.room.notified();
+        let free = core.held.free();
+        if free > 0 {
+            return free;
+        }
+        freed.await;
+    }
+}
+
+fn hold(core: &Core, leased: Leased, sent: Instant) -> HeldLease {
+    let life = core.registry.get(&leased.kind).map_or(domain::queue::policy::DEFAULT_LEASE, |entry| entry.spec.lease);
+    let meter = core.meters.of(&leased.queue, &leased.kind);
+    let span = tracing::info_span!(
+        "job",
+        job.id = %leased.lease.job,
+        job.kind = %leased.kind,
+        job.attempt = leased.attempt,
+        lease.fence = leased.lease.fence.0,
+        worker.id = %core.registration.spec.worker,
+        node.id = core.registration.node.as_deref(),
+    );
+    HeldLease::new(leased, life, sent, meter, span)
+}
+
+/// Many workers share one interval between them; a fifth of jitter keeps them apart.
+pub(super) fn poll_interval(live_workers: u32) -> Duration {
+    let interval = POLL_INTERVAL.saturating_mul(live_workers.max(1)).min(POLL_CAP);
+    interval.mul_f64(0.8 + entropy::fraction() * 0.4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_of_many_workers_are_rarer_up_to_the_cap() {
+        assert!(poll_interval(0) <= POLL_INTERVAL.mul_f64(1.2));
+        assert!(poll_interval(4) >= POLL_INTERVAL.mul_f64(3.2));
+        assert!(poll_interval(1000) <= POLL_CAP.mul_f64(1.2));
+    }
+}

@@ -1,0 +1,61 @@
+//! One line when the database goes away, one when it is back, and pauses in between that grow.
+
+use std::time::Duration;
+
+use domain::entropy;
+
+use super::config::OUTAGE_PAUSE_CAP;
+
+/// What one loop knows of the database's absence.
+#[derive(Debug)]
+pub(super) struct Outage {
+    loop_name: &'static str,
+    failures: u32,
+}
+
+impl Outage {
+    pub(super) const fn new(loop_name: &'static str) -> Self {
+        Self { loop_name, failures: 0 }
+    }
+
+    /// Notes a failure; returns how long to wait before the next try.
+    pub(super) fn failed(&mut self, error: &(dyn std::error::Error + 'static)) -> Duration {
+        if self.failures == 0 {
+            let mut chain = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                chain = format!("{chain}: {cause}");
+                source = cause.source();
+            }
+            tracing::warn!(part = self.loop_name, error = %chain, "the queue does not answer: trying again until it does");
+        }
+        self.failures = self.failures.saturating_add(1);
+        pause(self.failures, entropy::fraction())
+    }
+
+    /// Notes an answer.
+    pub(super) fn over(&mut self) {
+        if self.failures > 0 {
+            tracing::info!(part = self.loop_name, tries = self.failures, "the queue answers again");
+            self.failures = 0;
+        }
+    }
+}
+
+/// Doubles from 50 ms to the cap; between half and all of it.
+fn pause(failures: u32, fraction: f64) -> Duration {
+    let ceiling = Duration::from_millis(50).saturating_mul(1 << failures.min(10)).min(OUTAGE_PAUSE_CAP);
+    ceiling.mul_f64(0.5 + fraction / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_the_cap_and_are_never_hot() {
+        assert_eq!(pause(1, 1.0), Duration::from_millis(100));
+        assert!(pause(1, 0.0) >= Duration::from_millis(50));
+        assert_eq!(pause(100, 1.0), OUTAGE_PAUSE_CAP);
+    }
+}

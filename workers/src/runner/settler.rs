@@ -1,0 +1,199 @@
+//! Settling in groups: one statement for all that finished meanwhile; each caller learns the fate of its own.
+//!
+//! # Retries
+//! A failed settle is not a lost lease: it is tried again until the lease's local deadline, which moves on while
+//! renewals succeed. Settling is idempotent for one fence, so a try whose answer was lost does no harm. One outcome
+//! that the database cannot store stops none of the others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::queue::{Fate, JobState, Outcome, Settlement, policy};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::attempt;
+use super::config::{ANSWER_LIMIT, SETTLE_BATCH};
+use super::core::Core;
+use super::held::HeldLease;
+use super::meters::Tally;
+use super::outage::Outage;
+use crate::seam::StoreError;
+
+/// One outcome to record.
+pub(super) struct Request {
+    pub(super) held: Arc<HeldLease>,
+    pub(super) outcome: Outcome,
+    /// Given up after one try.
+    pub(super) once: bool,
+    /// Who wants to know; dropped unanswered where the outcome could not be recorded in time.
+    pub(super) told: Option<oneshot::Sender<Fate>>,
+}
+
+/// A request on its way, apart from what the database is told.
+struct Waiting {
+    held: Arc<HeldLease>,
+    once: bool,
+    told: Option<oneshot::Sender<Fate>>,
+}
+
+/// Settles until `closing` fires and nothing is left to settle.
+pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<Request>, closing: CancellationToken) {
+    let mut outage = Outage::new("settling");
+    let mut incoming: Vec<Request> = Vec::with_capacity(SETTLE_BATCH);
+    let mut waiting: Vec<Waiting> = Vec::with_capacity(SETTLE_BATCH);
+    let mut settlements: Vec<Settlement> = Vec::with_capacity(SETTLE_BATCH);
+    loop {
+        if waiting.is_empty() {
+            tokio::select! {
+                biased;
+                _ = requests.recv_many(&mut incoming, SETTLE_BATCH) => {}
+                () = closing.cancelled() => return,
+            }
+        } else {
+            while waiting.len() + incoming.len() < SETTLE_BATCH
+                && let Ok(request) = requests.try_recv()
+            {
+                incoming.push(request);
+            }
+        }
+        for Request { held, outcome, once, told } in incoming.drain(..) {
+            settlements.push(Settlement { lease: held.lease(), outcome: storable(outcome) });
+            waiting.push(Waiting { held, once, told });
+        }
+        match answer(&core, &settlements).await {
+            Ok(fates) => {
+                outage.over();
+                for ((entry, settlement), fate) in waiting.drain(..).zip(settlements.drain(..)).zip(fates) {
+                    finish(&core, entry, &settlement.outcome, fate);
+                }
+            }
+            Err(StoreError::Refused(_) | StoreError::LeaseLost(_)) => {
+                settle_one_by_one(&core, &mut waiting, &mut settlements).await;
+            }
+            Err(error @ StoreError::Unavailable(_)) => {
+                let pause = outage.failed(&error);
+                give_up_late(&core, &mut waiting, &mut settlements);
+                if !waiting.is_empty() {
+                    tokio::time::sleep(pause.min(shortest_margin(&waiting))).await;
+                }
+            }
+        }
+    }
+}
+
+async fn answer(core: &Core, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
+    match tokio::time::timeout(ANSWER_LIMIT, core.store.settle(settlements)).await {
+        Ok(answer) => answer,
+        Err(late) => Err(StoreError::Unavailable(late.into())),
+    }
+}
+
+/// The database took none of the group, for what stands in one of them: each by itself then.
+async fn settle_one_by_one(core: &Core, waiting: &mut Vec<Waiting>, settlements: &mut Vec<Settlement>) {
+    for (entry, mut settlement) in waiting.drain(..).zip(settlements.drain(..)).collect::<Vec<_>>() {
+        let mut fates = answer(core, std::slice::from_ref(&settlement)).await;
+        if let Err(StoreError::Refused(source)) = &fates {
+            let message = format!("the outcome could not be stored: {source}");
+            tracing::error!(job.id = %settlement.lease.job, error = %source, "an outcome could not be stored");
+            settlement.outcome = Outcome::Failed {
+                error: attempt::error("unstorable_outcome", &message),
+                after: policy::Backoff::default().cap,
+            };
+            fates = answer(core, std::slice::from_ref(&settlement)).await;
+        }
+        match fates.ok().and_then(|fates| fates.first().copied()) {
+            Some(fate) => finish(core, entry, &settlement.outcome, fate),
+            None => give_up(core, entry),
+        }
+    }
+}
+
+/// Gives up those whose leases may have ended: whoever rescues them knows better.
+fn give_up_late(core: &Core, waiting: &mut Vec<Waiting>, settlements: &mut Vec<Settlement>) {
+    let now = Instant::now();
+    for (entry, settlement) in waiting.drain(..).zip(settlements.drain(..)).collect::<Vec<_>>() {
+        if entry.once || entry.held.stop_at() <= now {
+            give_up(core, entry);
+        } else {
+            waiting.push(entry);
+            settlements.push(settlement);
+        }
+    }
+}
+
+fn give_up(core: &Core, entry: Waiting) {
+    let _entered = entry.held.span.enter();
+    tracing::warn!("the outcome could not be recorded before the lease ended: the job will run again");
+    core.held.remove(&entry.held);
+}
+
+/// Time until the first of these leases is given up, so that it gets its last try.
+fn shortest_margin(waiting: &[Waiting]) -> Duration {
+    let now = Instant::now();
+    let first = waiting.iter().map(|entry| entry.held.stop_at().saturating_duration_since(now)).min();
+    first.unwrap_or_default().max(Duration::from_millis(10))
+}
+
+fn finish(core: &Core, entry: Waiting, outcome: &Outcome, fate: Fate) {
+    let held = &entry.held;
+    // First ours no longer, then told: whoever was told may look.
+    core.held.remove(held);
+    if let Some(tally) = Tally::of(outcome, fate) {
+        held.meter.count(tally);
+        let _entered = held.span.enter();
+        report(outcome, fate, tally);
+    } else {
+        core.refused(held, outcome.operation());
+    }
+    if let Some(told) = entry.told {
+        // Nobody waits where the engine was dropped meanwhile.
+        let _ = told.send(fate);
+    }
+}
+
+/// One line per change of state, without payloads.
+fn report(outcome: &Outcome, fate: Fate, tally: Tally) {
+    let state = match fate {
+        Fate::Settled(state) => state.as_str(),
+        Fate::Already => "as recorded before",
+        Fate::Lost => "lost",
+    };
+    let problem = match outcome {
+        Outcome::Failed { error, .. } | Outcome::Discarded { error } => Some(error),
+        Outcome::Completed { .. } | Outcome::Snoozed { .. } | Outcome::Cancelled { .. } | Outcome::Released => None,
+    };
+    match problem {
+        None => tracing::info!(state, outcome = tally.as_str(), "job settled"),
+        Some(error) => {
+            let (code, message) = (error["code"].as_str(), error["message"].as_str());
+            if fate == Fate::Settled(JobState::Discarded) {
+                tracing::error!(state, outcome = tally.as_str(), code, message, "job ended without success");
+            } else {
+                tracing::warn!(state, outcome = tally.as_str(), code, message, "job failed");
+            }
+        }
+    }
+}
+
+/// A result beyond the bound of a payload is not kept; that it was there is.
+fn storable(outcome: Outcome) -> Outcome {
+    let Outcome::Completed { result } = outcome else { return outcome };
+    // Most results are small; only what can be large is measured.
+    let size_bytes = match &result {
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => 0,
+        serde_json::Value::String(_) | serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
+            result.to_string().len()
+        }
+    };
+    if size_bytes <= policy::MAX_PAYLOAD_BYTES {
+        return Outcome::Completed { result };
+    }
+    let note = serde_json::json!({
+        "code": "result_too_large",
+        "size_bytes": size_bytes,
+        "limit_bytes": policy::MAX_PAYLOAD_BYTES,
+    });
+    Outcome::Completed { result: note }
+}
+

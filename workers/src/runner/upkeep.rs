@@ -1,0 +1,82 @@
+//! What any worker does beside its jobs: bounded sweeps without a leader, and its counts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::time::{sleep, timeout};
+
+use super::config::{ANSWER_LIMIT, FLUSH_INTERVAL, SWEEP_BATCH, UPKEEP_INTERVAL};
+use super::core::Core;
+use super::leaser::poll_interval;
+use super::outage::Outage;
+use crate::seam::{StoreError, Swept};
+
+/// Rescues expired leases and stages due jobs at the pace of the polls; the rarer upkeep now and then.
+pub(super) async fn sweep(core: Arc<Core>) {
+    let mut outage = Outage::new("sweeping");
+    let mut last_upkeep: Option<Instant> = None;
+    loop {
+        let swept = timeout(ANSWER_LIMIT, async {
+            let swept = core.store.sweep(SWEEP_BATCH).await?;
+            if last_upkeep.is_none_or(|at| at.elapsed() >= UPKEEP_INTERVAL) {
+                core.store.upkeep().await?;
+                last_upkeep = Some(Instant::now());
+            }
+            Ok(swept)
+        })
+        .await
+        .unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())));
+        match swept {
+            Ok(swept) => {
+                outage.over();
+                note(&core, swept);
+                sleep(poll_interval(core.live_workers.load(Ordering::Relaxed))).await;
+            }
+            Err(error) => sleep(outage.failed(&error)).await,
+        }
+    }
+}
+
+fn note(core: &Core, swept: Swept) {
+    if swept.rescued + swept.ended > 0 {
+        tracing::info!(rescued = swept.rescued, ended = swept.ended, "took jobs from workers that went silent");
+        metrics::counter!("leasehold_jobs_rescued_total", "result" => "available").increment(swept.rescued);
+        metrics::counter!("leasehold_jobs_rescued_total", "result" => "ended").increment(swept.ended);
+    }
+    if swept.rescued + swept.staged > 0 {
+        core.wake.notify_one();
+    }
+}
+
+/// Writes counts down once a second.
+pub(super) async fn flush_counts(core: Arc<Core>) {
+    let mut outage = Outage::new("counting");
+    loop {
+        let pause = match flush_once(&core).await {
+            Ok(()) => {
+                outage.over();
+                FLUSH_INTERVAL
+            }
+            Err(error) => outage.failed(&error).max(FLUSH_INTERVAL),
+        };
+        sleep(pause).await;
+    }
+}
+
+/// Writes down what was counted since the last time; what cannot be written is kept.
+///
+/// A write whose answer was lost is made again: these are counts for people, and a minute that counts twice once in an
+/// outage is better than a row for each job.
+pub(super) async fn flush_once(core: &Core) -> Result<(), StoreError> {
+    let taken = core.meters.take();
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let written = timeout(ANSWER_LIMIT, core.store.add_throughput(&taken.rows())).await;
+    let written = written.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())));
+    if written.is_err() {
+        taken.give_back();
+    }
+    written
+}

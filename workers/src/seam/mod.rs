@@ -1,0 +1,140 @@
+//! The seam between the runner and the queue: everything that a runner needs of it, and nothing else.
+//!
+//! No type of the runtime and none of the database's driver crosses it, so that a worker can one day hold its leases
+//! over HTTP, and so that a test can stand in for a database that hangs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::ids::{JobId, WorkerId};
+use domain::lease::{Lease, LeaseLost};
+use domain::queue::{
+    Enqueued, Fate, Leased, NewJob, Operation, Outcome, Progress, Renewed, Settlement, Step, WorkerSpec,
+};
+
+mod postgres;
+
+pub use postgres::PgLeaseStore;
+
+/// Why the queue refused or did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The fence refused the write: another worker owns the job, or nobody does.
+    #[error(transparent)]
+    LeaseLost(#[from] LeaseLost),
+    /// Nothing is known about the call's effect; the same call may be made again.
+    #[error("reach the queue")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The queue does not take this, now or later.
+    #[error("the queue does not take this")]
+    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Who a worker is.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    /// Its id, and what it serves.
+    pub spec: WorkerSpec,
+    /// Its machine's name: for people, never for a decision.
+    pub host: String,
+    /// Its process number there.
+    pub pid: u32,
+    /// Its program's version.
+    pub version: &'static str,
+    /// The node whose work it does, if any.
+    pub node: Option<String>,
+    /// Jobs that it runs at once.
+    pub concurrency: u16,
+}
+
+/// What one sweep found to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// Jobs taken from holders that had gone silent, and made available again.
+    pub rescued: u64,
+    /// Jobs that ended in the rescue: interrupted too often, or asked to end.
+    pub ended: u64,
+    /// Jobs whose time had come.
+    pub staged: u64,
+}
+
+/// The queue, as its workers need it.
+///
+/// # Consistency
+/// Every method that takes a [`Lease`] writes under its fence: a stale one changes nothing and is answered with
+/// [`StoreError::LeaseLost`], [`Renewed::Lost`] or [`Fate::Lost`].
+///
+/// # Retries
+/// Lost races are tried again inside; an outage is not: its caller knows how long it may wait.
+///
+/// # Cancellation
+/// Every call may be dropped. Its effect is unknown then, as after an outage.
+#[async_trait]
+pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
+    /// The same queue over connections that belong to the calling thread's runtime, for the thread that renews.
+    fn on_own_connections(&self) -> Arc<dyn LeaseStore>;
+
+    /// Leases up to `limit` available jobs.
+    async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError>;
+
+    /// Lengthens leases, each by its own life; the answers stand in the order of `leases`.
+    async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError>;
+
+    /// Records outcomes; the answers stand in their order.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError>;
+
+    /// Hands back leases whose jobs have not begun.
+    async fn release(&self, leases: &[Lease]) -> Result<Vec<Fate>, StoreError> {
+        let settlements: Vec<Settlement> =
+            leases.iter().map(|lease| Settlement { lease: *lease, outcome: Outcome::Released }).collect();
+        self.settle(&settlements).await
+    }
+
+    /// Replaces a job's progress.
+    async fn progress(&self, lease: Lease, progress: &Progress) -> Result<(), StoreError>;
+
+    /// Appends a step.
+    async fn step(
+        &self,
+        lease: Lease,
+        name: &str,
+        cursor: &serde_json::Value,
+        evidence: &serde_json::Value,
+    ) -> Result<(), StoreError>;
+
+    /// Every step of a job, oldest first, those of earlier attempts included.
+    async fn steps(&self, job: JobId) -> Result<Vec<Step>, StoreError>;
+
+    /// Appends a line to a job's log.
+    async fn log(&self, lease: Lease, level: &str, line: &str) -> Result<(), StoreError>;
+
+    /// Enqueues a child of the leased job.
+    async fn enqueue_child(&self, lease: Lease, child: &NewJob) -> Result<Enqueued, StoreError>;
+
+    /// Keeps the evidence of a refused write; returns how many of this lease were refused so far.
+    async fn refused_write(&self, lease: Lease, worker: WorkerId, operation: Operation) -> Result<i64, StoreError>;
+
+    /// Registers a worker, or confirms it.
+    async fn register(&self, worker: &Registration) -> Result<(), StoreError>;
+
+    /// Notes that a worker lives; returns how many live workers there are, this one included.
+    async fn seen(&self, worker: WorkerId, wall_clock: Option<Timestamp>) -> Result<u32, StoreError>;
+
+    /// Notes that a worker takes no more work.
+    async fn draining(&self, worker: WorkerId) -> Result<(), StoreError>;
+
+    /// Notes that a worker ended in order.
+    async fn stopped(&self, worker: WorkerId) -> Result<(), StoreError>;
+
+    /// Rescues expired leases and makes due jobs available, at most `limit` of each.
+    async fn sweep(&self, limit: u16) -> Result<Swept, StoreError>;
+
+    /// What must be done now and then: partitions ahead, cancellations that were ignored, idempotency keys that aged.
+    async fn upkeep(&self) -> Result<(), StoreError>;
+
+    /// Adds what this process did; `counts` are (queue, kind, outcome, how many).
+    async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError>;
+}

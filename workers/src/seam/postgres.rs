@@ -1,0 +1,208 @@
+//! The queue in PostgreSQL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::clock::Timestamp;
+use domain::db;
+use domain::ids::{JobId, WorkerId};
+use domain::lease::Lease;
+use domain::queue::{
+    self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec,
+};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{PgPool, Postgres};
+
+use super::{LeaseStore, Registration, StoreError, Swept};
+
+/// Connections for leasing, settling, sweeping and the handlers' writes: apart from any pool that handlers hold
+/// connections of, so that they cannot keep the runner from settling.
+const RUNNER_CONNECTIONS: u32 = 6;
+/// Connections of the thread that renews: one for renewals, one for evidence, so that neither waits for the other.
+const OWN_CONNECTIONS: u32 = 2;
+/// Partitions of finished jobs made ahead.
+const PARTITION_DAYS: u16 = 7;
+/// Cancellations fenced off in one sweep.
+const CANCEL_BATCH: u16 = 100;
+/// How long the stored answer of an accepted call is kept.
+const KEEP_IDEMPOTENCY_KEYS: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Idempotency keys forgotten in one sweep.
+const IDEMPOTENCY_BATCH: u16 = 1000;
+
+/// The queue, over a small pool of its own.
+#[derive(Debug, Clone)]
+pub struct PgLeaseStore {
+    pool: PgPool,
+}
+
+impl PgLeaseStore {
+    /// The queue in the database of `pool`, over connections of its own. Call it inside a runtime; it connects at its
+    /// first use, so a worker may start while the database is away.
+    #[must_use]
+    pub fn new(pool: &PgPool) -> Self {
+        Self::with_connections(pool, RUNNER_CONNECTIONS)
+    }
+
+    fn with_connections(pool: &PgPool, connections: u32) -> Self {
+        let options = pool.connect_options().as_ref().clone();
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(db::ACQUIRE_TIMEOUT)
+            // A ping before each statement would double the round trips of the hot paths. A connection that died shows
+            // itself by its error, which every caller tries again.
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        Self { pool }
+    }
+
+    async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.pool.acquire().await
+    }
+}
+
+/// Runs a single statement, again while it loses races.
+async fn retried<T, F, Fut>(statement: F) -> Result<T, StoreError>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, sqlx::Error>>,
+{
+    db::retry_races(statement, db::lost_a_race).await.map_err(told)
+}
+
+/// Runs a fenced transaction, again while it loses races.
+async fn retried_fenced<T, F, Fut>(transaction: F) -> Result<T, StoreError>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, queue::Error>>,
+{
+    let is_race = |error: &queue::Error| matches!(error, queue::Error::Store(e) if db::lost_a_race(e));
+    db::retry_races(transaction, is_race).await.map_err(|error| match error {
+        queue::Error::LeaseLost(lost) => StoreError::LeaseLost(lost),
+        queue::Error::Store(source) => told(source),
+        refused @ (queue::Error::PayloadTooLarge { .. }
+        | queue::Error::Invalid { .. }
+        | queue::Error::NotFound(_)
+        | queue::Error::Conflict { .. }
+        | queue::Error::Stale { .. }) => StoreError::Refused(refused.into()),
+    })
+}
+
+fn told(source: sqlx::Error) -> StoreError {
+    if db::unavailable(&source) || db::lost_a_race(&source) {
+        StoreError::Unavailable(source.into())
+    } else {
+        StoreError::Refused(source.into())
+    }
+}
+
+#[async_trait]
+impl LeaseStore for PgLeaseStore {
+    fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
+        Arc::new(Self::with_connections(&self.pool, OWN_CONNECTIONS))
+    }
+
+    async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError> {
+        retried(async || queue::lease_next(&mut *self.connection().await?, worker, limit).await).await
+    }
+
+    async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {
+        retried(async || queue::renew(&mut *self.connection().await?, leases).await).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
+        retried(async || queue::settle(&mut *self.connection().await?, settlements).await).await
+    }
+
+    async fn progress(&self, lease: Lease, progress: &Progress) -> Result<(), StoreError> {
+        retried_fenced(async || queue::set_progress(&mut *self.connection().await?, lease, progress).await).await
+    }
+
+    async fn step(
+        &self,
+        lease: Lease,
+        name: &str,
+        cursor: &serde_json::Value,
+        evidence: &serde_json::Value,
+    ) -> Result<(), StoreError> {
+        retried_fenced(async || {
+            queue::append_step(&mut *self.connection().await?, lease, name, cursor, evidence).await
+        })
+        .await
+    }
+
+    async fn steps(&self, job: JobId) -> Result<Vec<Step>, StoreError> {
+        retried(async || queue::steps(&mut *self.connection().await?, job).await).await
+    }
+
+    async fn log(&self, lease: Lease, level: &str, line: &str) -> Result<(), StoreError> {
+        retried_fenced(async || queue::append_log(&mut *self.connection().await?, lease, level, line).await).await
+    }
+
+    async fn enqueue_child(&self, lease: Lease, child: &NewJob) -> Result<Enqueued, StoreError> {
+        retried_fenced(async || {
+            let mut transaction = self.pool.begin().await?;
+            let made = queue::enqueue_child(&mut transaction, lease, child).await?;
+            transaction.commit().await?;
+            Ok(made)
+        })
+        .await
+    }
+
+    async fn refused_write(&self, lease: Lease, worker: WorkerId, operation: Operation) -> Result<i64, StoreError> {
+        retried(async || queue::note_refused(&mut *self.connection().await?, lease, Some(worker), operation).await)
+            .await
+    }
+
+    async fn register(&self, worker: &Registration) -> Result<(), StoreError> {
+        let Registration { spec, host, pid, version, node, concurrency } = worker;
+        retried(async || {
+            let mut conn = self.connection().await?;
+            queue::register_worker(&mut conn, spec, host, *pid, version, node.as_deref(), *concurrency).await
+        })
+        .await
+    }
+
+    async fn seen(&self, worker: WorkerId, wall_clock: Option<Timestamp>) -> Result<u32, StoreError> {
+        retried(async || {
+            let mut conn = self.connection().await?;
+            queue::seen_worker(&mut conn, worker, wall_clock).await?;
+            queue::live_workers(&mut conn).await
+        })
+        .await
+    }
+
+    async fn draining(&self, worker: WorkerId) -> Result<(), StoreError> {
+        retried(async || queue::drain_worker(&mut *self.connection().await?, worker).await).await
+    }
+
+    async fn stopped(&self, worker: WorkerId) -> Result<(), StoreError> {
+        retried(async || queue::stop_worker(&mut *self.connection().await?, worker).await).await
+    }
+
+    async fn sweep(&self, limit: u16) -> Result<Swept, StoreError> {
+        retried(async || {
+            let mut conn = self.connection().await?;
+            let rescued = queue::rescue_expired(&mut conn, limit).await?;
+            let staged = queue::stage_due(&mut conn, limit).await?;
+            Ok(Swept { rescued: rescued.again, ended: rescued.discarded + rescued.cancelled, staged })
+        })
+        .await
+    }
+
+    async fn upkeep(&self) -> Result<(), StoreError> {
+        retried(async || {
+            let mut conn = self.connection().await?;
+            queue::ensure_partitions(&mut conn, PARTITION_DAYS).await?;
+            queue::cancel_ignored(&mut conn, CANCEL_BATCH).await?;
+            queue::sweep_idempotency_keys(&mut conn, KEEP_IDEMPOTENCY_KEYS, IDEMPOTENCY_BATCH).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError> {
+        retried(async || queue::add_throughput(&mut *self.connection().await?, counts).await).await
+    }
+}
