@@ -128,7 +128,7 @@ impl Service {
         let names_a_key = !matches!(call.op, "ListObjectsV2" | "ListMultipartUploads" | "DeleteObjects")
             && !call.op.ends_with("Bucket")
             && !call.op.ends_with("Buckets")
-            && call.op != "GetBucketLocation";
+            && !call.op.starts_with("GetBucket");
         if names_a_key {
             keys::check(&call.key)?;
         }

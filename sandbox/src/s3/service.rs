@@ -59,6 +59,17 @@ impl S3 for Service {
         done(orders.answer(GetBucketLocationOutput::default())?)
     }
 
+    async fn get_bucket_versioning(
+        &self,
+        req: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        let entry = Entry::bucket("GetBucketVersioning", &req, Action::Read, &req.input.bucket, "");
+        let orders = self.enter(entry).await?;
+        self.store.with(&req.input.bucket, |_| Ok(()))?;
+        // As S3 answers for a bucket that never had versioning: neither enabled nor suspended.
+        done(orders.answer(GetBucketVersioningOutput::default())?)
+    }
+
     async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
         let orders = self.enter(Entry::bucket("CreateBucket", &req, Action::Admin, &req.input.bucket, "")).await?;
         self.store.create_bucket(&req.input.bucket).map_err(S3Error::internal_error)?;

@@ -183,8 +183,12 @@ impl Store {
         look(self.lock().get_mut(bucket).ok_or_else(no_such_bucket)?)
     }
 
-    /// Creates a bucket; one that is there already stays as it is.
+    /// Creates a bucket; one that is there already stays as it is. A name that S3 does not have is
+    /// refused: no request could reach it, and it would be a folder's name.
     pub(super) fn create_bucket(&self, name: &str) -> io::Result<()> {
+        if !s3s::path::check_bucket_name(name) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no bucket's name")));
+        }
         let mut buckets = self.lock();
         if let Some(disk) = &self.disk {
             disk.create_bucket(name)?;
