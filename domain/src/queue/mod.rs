@@ -32,9 +32,9 @@ pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::lease::{lease_next, renew};
 pub use store::maintenance::{
-    add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due, sweep_idempotency_keys,
+    Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due, sweep_idempotency_keys,
 };
-pub use store::operate::{cancel, nudge_unique, retry};
+pub use store::operate::{Cancelled, cancel, nudge_unique, retry};
 pub use store::read::{attempts, get, list, logs, overview, queues, steps, throughput};
 pub use store::settle::settle;
 pub use store::submit::{enqueue, enqueue_many};
