@@ -86,7 +86,9 @@ async fn make_template(server: &Postgres) -> anyhow::Result<()> {
     sqlx::raw_sql(TEST_CLOCK).execute(&pool).await?;
     pool.close().await;
     // A template that somebody is connected to cannot be copied.
-    sqlx::query("alter database leasehold_template is_template true allow_connections false").execute(&mut admin).await?;
+    sqlx::query("alter database leasehold_template is_template true allow_connections false")
+        .execute(&mut admin)
+        .await?;
     admin.close().await?;
     Ok(())
 }

@@ -54,9 +54,8 @@ async fn setup() -> anyhow::Result<()> {
         let ended = || serving.borrow_mut().try_wait().ok().flatten();
         match told {
             Some(url) => Some(Ok(url.trim().to_owned())),
-            None => ended().map(|status| {
-                Err(format!("{status}: {}", std::fs::read_to_string(&log).unwrap_or_default().trim()))
-            }),
+            None => ended()
+                .map(|status| Err(format!("{status}: {}", std::fs::read_to_string(&log).unwrap_or_default().trim()))),
         }
     })
     .await;

@@ -1,0 +1,78 @@
+//! What workers and pages read beside the jobs: counters, partitions, worker rows.
+
+use std::time::Duration;
+
+use domain::queue;
+
+use crate::support::{Queue, worker};
+
+#[tokio::test]
+async fn counters_add_up_by_minute_and_from_many_processes_at_once() {
+    let q = Queue::start().await;
+    let names = ["c", "a", "b"];
+    let writers: Vec<_> = (0..8)
+        .map(|turn| {
+            let pool = q.db.pool().clone();
+            tokio::spawn(async move {
+                let mut conn = pool.acquire().await.expect("a connection");
+                for _ in 0..10 {
+                    // Each in another order: a deadlock would need just that.
+                    let counts: Vec<_> = (0..3)
+                        .map(|i| (names[(i + turn) % 3].to_owned(), "test.work".to_owned(), "completed".to_owned(), 2))
+                        .collect();
+                    queue::add_throughput(&mut conn, &counts).await.expect("added");
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.expect("done");
+    }
+    let points = queue::throughput(&mut *q.conn().await, 60).await.expect("points");
+    for name in names {
+        let total: i64 = points.iter().filter(|p| p.queue == name).map(|p| p.total).sum();
+        assert_eq!(total, 160, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_finishes_also_beyond_the_partitions_that_were_made() {
+    let q = Queue::start().await;
+    q.db.clock().advance(Duration::from_secs(100 * 86_400)).await;
+    let id = q.enqueue().await;
+    let lease = q.lease().await.lease;
+    q.complete(lease).await;
+    assert!(q.job(id).await.state.is_final());
+    let mut conn = q.conn().await;
+    queue::ensure_partitions(&mut conn, 3).await.expect("made");
+    queue::ensure_partitions(&mut conn, 3).await.expect("made twice is made once");
+    q.db.clock().advance(Duration::from_secs(86_400)).await;
+    q.enqueue().await;
+    let lease = q.lease().await.lease;
+    q.complete(lease).await;
+    let strays: i64 =
+        sqlx::query_scalar("select count(*) from jobs_finished_default").fetch_one(q.db.pool()).await.expect("a count");
+    assert_eq!(strays, 1, "tomorrow's rows have their own partition");
+}
+
+#[tokio::test]
+async fn a_worker_is_live_draining_silent_or_stopped() {
+    let q = Queue::start().await;
+    let me = worker();
+    let mut conn = q.conn().await;
+    queue::register_worker(&mut conn, &me, "host", 42, "0.1.0", Some("node-1"), 8).await.expect("registered");
+    let state = async || {
+        let shown = queue::list_workers(&mut *q.conn().await, 10).await.expect("answers");
+        assert_eq!(shown.len(), 1);
+        shown[0].state.clone()
+    };
+    assert_eq!(state().await, "live");
+    queue::drain_worker(&mut conn, me.worker).await.expect("drained");
+    assert_eq!(state().await, "draining");
+    q.db.clock().advance(Duration::from_secs(40)).await;
+    assert_eq!(state().await, "silent");
+    queue::seen_worker(&mut conn, me.worker, None).await.expect("seen");
+    assert_eq!(state().await, "draining");
+    queue::stop_worker(&mut conn, me.worker).await.expect("stopped");
+    assert_eq!(state().await, "stopped");
+}

@@ -1,0 +1,14 @@
+//! The queue's store, against a real PostgreSQL: every verb, every refusal, every race.
+
+mod bookkeeping;
+mod clock;
+mod enqueueing;
+mod evidence;
+mod fences;
+mod leasing;
+mod operating;
+mod races;
+mod rescuing;
+mod settling;
+mod states;
+mod support;
