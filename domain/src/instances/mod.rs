@@ -32,7 +32,7 @@ pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use new::NewInstance;
 pub use record::{InstanceKind, Record, RecordMove, Role};
 pub use refusal::{Refusal, RefusalClass};
-pub use store::{edges, get, list};
+pub use store::{coordinates, edges, get, list};
 
 /// Most records without a route that one sweep takes on.
 const SWEEP_LIMIT: i64 = 500;

@@ -10,7 +10,7 @@ use super::record::{InstanceKind, Record, RecordMove, Role};
 use super::{NewInstance, jobs};
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
-use crate::nodes;
+use crate::nodes::{self, Bucket};
 
 /// Inserts a record; `false` where the host is taken.
 pub(super) async fn insert(conn: &mut PgConnection, id: InstanceId, new: &NewInstance) -> Result<bool, sqlx::Error> {
@@ -210,6 +210,21 @@ pub(super) async fn without_landing(
     Ok(rows.into_iter().map(|r| (r.id, r.region)).collect())
 }
 
+/// The region's bucket, once a box of it published it.
+fn published<'a>(region: &'a nodes::Region, boxes: &[nodes::Node]) -> Option<&'a Bucket> {
+    region.data.as_ref().filter(|data| boxes.iter().any(|node| node.data.as_ref() == Some(data)))
+}
+
+/// Where a move into a region stages, as its edges document says, without the document's long lists (M-049).
+///
+/// # Errors
+/// Only the database's.
+pub async fn coordinates(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<Bucket>, sqlx::Error> {
+    let Some(region) = nodes::region(conn, code).await? else { return Ok(None) };
+    let boxes = nodes::list(conn, Some(code)).await?;
+    Ok(published(&region, &boxes).cloned())
+}
+
 /// A region's edges document; `None` for an unknown region.
 ///
 /// The statements see one moment when the caller's transaction is `repeatable read`; without one, the serial is read
@@ -220,8 +235,8 @@ pub(super) async fn without_landing(
 pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<EdgesDocument>, sqlx::Error> {
     let Some(region) = nodes::region(conn, code).await? else { return Ok(None) };
     let boxes = nodes::list(conn, Some(code)).await?;
-    let published = region.data.as_ref().filter(|data| boxes.iter().any(|node| node.data.as_ref() == Some(data)));
-    let (data_bucket, data_bucket_region) = published.map(|data| (data.name.clone(), data.region.clone())).unzip();
+    let (data_bucket, data_bucket_region) =
+        published(&region, &boxes).map(|data| (data.name.clone(), data.region.clone())).unzip();
     let limit = i64::try_from(MAX_HOSTS).unwrap_or(i64::MAX);
     let routes = sqlx::query_as!(
         EdgeRoute,

@@ -7,14 +7,15 @@ use super::state::MoveState;
 use crate::ids::{NodeId, RegionCode};
 use crate::instances::record::{InstanceKind, Role};
 use crate::instances::Refusal;
-use crate::nodes::Region;
+use crate::nodes::{Bucket, Region};
 
 /// The wait between two rounds (M-043).
 pub const ROUND_INTERVAL: Duration = Duration::from_secs(30);
 /// The longest wait after rounds that failed one after another.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(300);
-/// The wait after a round that somebody must help on.
-pub const BLOCKED_INTERVAL: Duration = Duration::from_secs(120);
+
+/// How many intervals a move waits that somebody must help on.
+const BLOCKED_INTERVALS: u32 = 4;
 
 /// What the gate of the verbs looks at.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,11 +136,11 @@ pub fn pass(sight: Sight<'_>, node: NodeId, own_region: &RegionCode) -> Pass {
     if sight.finished {
         return Pass::Over;
     }
-    if sight.region != own_region {
-        return Pass::OutOfScope;
-    }
     if sight.route != Some(node) {
         return Pass::NotOurs;
+    }
+    if sight.region != own_region {
+        return Pass::OutOfScope;
     }
     match sight.state.known() {
         Some(state) if state.mirrors() => Pass::Mirror(state),
@@ -152,6 +153,42 @@ pub fn pass(sight: Sight<'_>, node: NodeId, own_region: &RegionCode) -> Pass {
 pub fn wait_after_failure(interval: Duration, failures: u32) -> Duration {
     let doubled = interval.saturating_mul(1_u32 << failures.saturating_sub(1).min(16));
     doubled.clamp(interval, MAX_BACKOFF.max(interval))
+}
+
+/// The wait after a round that somebody must help on: slower, but never the end, since the help may come unseen.
+#[must_use]
+pub const fn wait_while_blocked(interval: Duration) -> Duration {
+    interval.saturating_mul(BLOCKED_INTERVALS)
+}
+
+/// Where a round may stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// At the pinned place.
+    Pinned(&'a Bucket),
+    /// Nothing is pinned yet: pin this first.
+    Pin(&'a Bucket),
+    /// Nobody has published the target's coordinates yet (M-051).
+    Missing,
+    /// The target publishes another place than the pinned one: half of the replica would be here and half there
+    /// (D-M13).
+    Changed {
+        /// What was pinned.
+        pinned: &'a Bucket,
+        /// What is published now.
+        published: &'a Bucket,
+    },
+}
+
+/// Decides where a round may stage. A target that published once and is silent now keeps what was pinned.
+#[must_use]
+pub fn target<'a>(pinned: Option<&'a Bucket>, published: Option<&'a Bucket>) -> Target<'a> {
+    match (pinned, published) {
+        (None, None) => Target::Missing,
+        (None, Some(published)) => Target::Pin(published),
+        (Some(pinned), Some(published)) if pinned != published => Target::Changed { pinned, published },
+        (Some(pinned), _) => Target::Pinned(pinned),
+    }
 }
 
 #[cfg(test)]
@@ -273,5 +310,16 @@ mod tests {
         assert_eq!(waits, [30, 30, 60, 120, 240, 300, 300]);
         let long = Duration::from_secs(900);
         assert_eq!(wait_after_failure(long, 7), long);
+    }
+
+    #[test]
+    fn a_target_is_pinned_once_and_another_one_stops_the_rounds() {
+        let bucket = |name: &str| Bucket { name: name.to_owned(), region: "r".to_owned() };
+        let (a, b) = (bucket("a"), bucket("b"));
+        assert_eq!(target(None, None), Target::Missing);
+        assert_eq!(target(None, Some(&a)), Target::Pin(&a));
+        assert_eq!(target(Some(&a), Some(&a)), Target::Pinned(&a));
+        assert_eq!(target(Some(&a), None), Target::Pinned(&a));
+        assert_eq!(target(Some(&a), Some(&b)), Target::Changed { pinned: &a, published: &b });
     }
 }
