@@ -1,8 +1,9 @@
 //! What acts on the world: the runner of jobs, and the jobs themselves.
 
 pub mod failpoint;
-pub mod mirror;
-pub mod objects;
 pub mod jobs;
+pub mod mirror;
+pub mod node;
+pub mod objects;
 pub mod runner;
 pub mod seam;

@@ -4,8 +4,11 @@
 use domain::queue::KindSpec;
 use sqlx::PgPool;
 
+use crate::node::NodeContext;
 pub use crate::runner::{Done, Job, JobContext, JobError, Registry};
 
+pub mod instance_land;
+pub mod instance_move;
 pub mod system_noop;
 pub mod system_sleep;
 
@@ -15,13 +18,21 @@ pub mod system_sleep;
 pub struct Environment {
     /// The database, for jobs that record what they did in domain tables under their fence.
     pub pool: PgPool,
+    /// The box that the worker is, for jobs on instances; `None` where it is none.
+    pub node: Option<NodeContext>,
 }
 
 impl Environment {
     /// An environment that has only the database.
     #[must_use]
     pub const fn new(pool: PgPool) -> Self {
-        Self { pool }
+        Self { pool, node: None }
+    }
+
+    /// The environment of a worker that is this box.
+    #[must_use]
+    pub fn with_node(self, node: NodeContext) -> Self {
+        Self { node: Some(node), ..self }
     }
 }
 
@@ -52,6 +63,8 @@ macro_rules! kinds {
 }
 
 kinds! {
+    instance_land::InstanceLand => |environment| instance_land::InstanceLand::of(environment);
+    instance_move::InstanceMove => |environment| instance_move::InstanceMove::of(environment);
     system_noop::Noop => |_environment| system_noop::Noop;
     system_sleep::Sleep => |_environment| system_sleep::Sleep;
 }

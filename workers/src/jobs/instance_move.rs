@@ -1,0 +1,340 @@
+//! `instance.move`: carries a move out, one pass over its state a run, then snoozes.
+//!
+//! # Consistency
+//! A run reads record and move afresh and decides again; every write stands under the lease and names the states that
+//! it may leave (M-011). A box acts only on a record of its own region whose route is its own (M-037, M-038).
+//!
+//! # Retries
+//! What holds a move up goes into its status by a stable code, and the run snoozes: longer after failures, slower
+//! while somebody must help, never in a hot loop and never for the last time.
+//!
+//! # Cancellation
+//! A draining worker stops between requests and hands the move back; the next run goes on from the journal of copies.
+//!
+//! # Crash consistency
+//! A round that died leaves an open row in the journal and copies that may not be recorded: they are made again.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::ids::MoveId;
+use domain::instances::jobs::{MoveArgs, move_spec};
+use domain::instances::moves::policy::{self, Pass, Sight, Target};
+use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, Round, RoundEnd};
+use domain::instances::{self, Refusal};
+use domain::nodes::{self, Bucket};
+use domain::queue::{KindSpec, Operation};
+use serde_json::json;
+use sqlx::PgPool;
+use sqlx::pool::PoolConnection;
+use tokio_util::sync::CancellationToken;
+
+use super::{Done, Environment, Job, JobContext, JobError};
+use crate::mirror::{Mirror, MirrorError, Pair, PassReport};
+use crate::node::NodeContext;
+
+mod journal;
+mod report;
+
+use journal::MoveJournal;
+use report::Narrator;
+
+/// Times that one run decides anew after it lost a compare-and-set, before it snoozes.
+const MAX_DECISIONS: u32 = 4;
+
+/// Moves instances away from one box.
+#[derive(Debug, Clone)]
+pub struct InstanceMove {
+    pool: PgPool,
+    node: NodeContext,
+}
+
+/// What one decision came to.
+enum Turn {
+    /// The run ends.
+    End(Done),
+    /// The state changed under us: read again, decide again.
+    Again,
+}
+
+impl InstanceMove {
+    /// The job of this environment's box; `None` without one.
+    #[must_use]
+    pub fn of(environment: &Environment) -> Option<Self> {
+        Some(Self { pool: environment.pool.clone(), node: environment.node.clone()? })
+    }
+
+    async fn turn(&self, id: MoveId, context: &JobContext) -> Result<Turn, JobError> {
+        let found = moves::get(&mut *self.connection().await?, id).await.map_err(anyhow::Error::new)?;
+        let Some(found) = found else {
+            return Ok(Turn::End(Done::Complete(json!({"outcome": "gone"}))));
+        };
+        let sight = Sight {
+            region: &found.region,
+            route: found.node,
+            state: &found.state,
+            finished: found.finished_at.is_some(),
+        };
+        match policy::pass(sight, self.node.id(), self.node.region()) {
+            Pass::Over => Ok(Turn::End(Done::Complete(json!({"outcome": found.outcome, "rounds": found.round})))),
+            Pass::NotOurs => {
+                // The sweep gives the move to the box that serves the host.
+                Ok(Turn::End(Done::Complete(json!({"outcome": "handed_over", "node_id": found.node}))))
+            }
+            Pass::OutOfScope => {
+                let message = format!("the record is in region {}, this box is in {}", found.region, self.node.region());
+                self.blocked(&found, context, "out_of_scope", message).await
+            }
+            Pass::NoAction(state) => {
+                let message = format!("this version does not act on state {:?}: upgrade the worker", state.as_str());
+                self.blocked(&found, context, "state_unknown", message).await
+            }
+            Pass::Mirror(state) => self.mirror(&found, state, context).await,
+        }
+    }
+
+    /// One round, and the promotion that it may earn.
+    async fn mirror(&self, found: &Move, state: MoveState, context: &JobContext) -> Result<Turn, JobError> {
+        let (armed, published) = {
+            let mut conn = self.connection().await?;
+            let region = nodes::region(&mut conn, &found.to).await.map_err(anyhow::Error::new)?;
+            let published = instances::coordinates(&mut conn, &found.to).await.map_err(anyhow::Error::new)?;
+            (region.is_some_and(|region| region.armed), published)
+        };
+        if !armed {
+            let message = format!("region {} was disarmed: arm it again, or abort the move", found.to);
+            return self.blocked(found, context, "target_unarmed", message).await;
+        }
+        let target: Bucket = match policy::target(found.target.as_ref(), published.as_ref()) {
+            Target::Pinned(bucket) => bucket.clone(),
+            Target::Pin(bucket) => {
+                let mut conn = self.connection().await?;
+                told(context, moves::pin_target(&mut conn, context.lease(), found.id, bucket).await)?
+            }
+            Target::Missing => {
+                let message = format!("no box of region {} has published its bucket yet", found.to);
+                let obstacle = Obstacle { code: "target_coordinates_missing".to_owned(), message, permanent: false };
+                self.note(found, context, obstacle).await?;
+                return Ok(snooze(self.interval()));
+            }
+            Target::Changed { pinned, published } => {
+                let message = format!(
+                    "region {} now publishes bucket {} ({}), the move stages in {} ({}): abort it and start it again",
+                    found.to, published.name, published.region, pinned.name, pinned.region
+                );
+                return self.blocked(found, context, "target_changed", message).await;
+            }
+        };
+        let pair = match Pair::of_instance(found.host.as_str()) {
+            Ok(pair) => pair,
+            Err(error) => return self.blocked(found, context, "host_invalid", error.to_string()).await,
+        };
+        let begun = {
+            let mut conn = self.connection().await?;
+            told(context, moves::begin_round(&mut conn, context.lease(), found.id).await)?
+        };
+        let Cas::Set(round) = begun else { return Ok(Turn::Again) };
+        let mirror = Mirror {
+            source: self.node.own().await,
+            target: self.node.place(&target).await,
+            pairs: vec![pair],
+            settings: self.node.config().mirror.clone(),
+        };
+        let journal = MoveJournal::new(self.pool.clone(), context.lease(), found.id);
+        let narrator = Narrator::new(context.clone(), found, round);
+        match run_pass(&mirror, &journal, &narrator, context).await {
+            Ok(report) => self.after_round(found, state, round, &report, &narrator, context).await,
+            Err(error) => self.after_failure(found, round, error, &narrator, context).await,
+        }
+    }
+
+    async fn after_round(
+        &self,
+        found: &Move,
+        state: MoveState,
+        round: Round,
+        report: &PassReport,
+        narrator: &Narrator,
+        context: &JobContext,
+    ) -> Result<Turn, JobError> {
+        let end = report::end_of(found, report);
+        let is_ready = end.obstacle.is_none();
+        let blocked = end.obstacle.as_ref().is_some_and(|obstacle| obstacle.permanent);
+        self.end_round(found, round, &end, context).await?;
+        narrator.round_ended(report, &end).await?;
+        if is_ready && state == MoveState::Preparing {
+            let mut conn = self.connection().await?;
+            let promoted = moves::promote(&mut conn, context.lease(), found.id, round.number).await;
+            match told(context, promoted)? {
+                Cas::Set(ready_at) => {
+                    tracing::info!(host = %found.host, move.id = %found.id, %ready_at, "move is ready");
+                }
+                // Lost to an abort or another verb: nothing was promoted (M-061).
+                Cas::Lost(_) => return Ok(Turn::Again),
+            }
+        }
+        let interval = self.interval();
+        Ok(snooze(if blocked { policy::wait_while_blocked(interval) } else { interval }))
+    }
+
+    async fn after_failure(
+        &self,
+        found: &Move,
+        round: Round,
+        error: MirrorError,
+        narrator: &Narrator,
+        context: &JobContext,
+    ) -> Result<Turn, JobError> {
+        match &error {
+            MirrorError::LeaseLost => {
+                context.refused(Operation::Domain);
+                return Err(JobError::LeaseLost);
+            }
+            MirrorError::Cancelled => {
+                // A lost lease writes nothing more.
+                if let Err(lost @ JobError::LeaseLost) = context.check() {
+                    return Err(lost);
+                }
+                let end = RoundEnd {
+                    outcome: "cancelled",
+                    numbers: None,
+                    evidence: json!({"why": "the worker stops"}),
+                    obstacle: found.status.obstacle.clone(),
+                    failed: false,
+                };
+                self.end_round(found, round, &end, context).await?;
+                context.check()?;
+                return Ok(snooze(Duration::ZERO));
+            }
+            MirrorError::Transient { .. }
+            | MirrorError::Permanent { .. }
+            | MirrorError::Journal(_)
+            | MirrorError::Spill(_) => {}
+        }
+        let permanent = error.is_permanent();
+        let obstacle = Obstacle { code: error.code().to_owned(), message: report::chain(&error), permanent };
+        let end = RoundEnd {
+            outcome: "failed",
+            numbers: None,
+            evidence: json!({"code": obstacle.code, "message": obstacle.message, "permanent": permanent}),
+            obstacle: Some(obstacle),
+            failed: true,
+        };
+        let status = self.end_round(found, round, &end, context).await?;
+        narrator.round_failed(&end).await?;
+        let interval = self.interval();
+        Ok(snooze(if permanent {
+            policy::wait_while_blocked(interval)
+        } else {
+            policy::wait_after_failure(interval, status.failures)
+        }))
+    }
+
+    async fn end_round(
+        &self,
+        found: &Move,
+        round: Round,
+        end: &RoundEnd,
+        context: &JobContext,
+    ) -> Result<moves::Status, JobError> {
+        let mut conn = self.connection().await?;
+        told(context, moves::end_round(&mut conn, context.lease(), found.id, round, end).await)
+    }
+
+    /// Somebody must act: says so in the status, and looks again later.
+    async fn blocked(
+        &self,
+        found: &Move,
+        context: &JobContext,
+        code: &'static str,
+        message: String,
+    ) -> Result<Turn, JobError> {
+        self.note(found, context, Obstacle { code: code.to_owned(), message, permanent: true }).await?;
+        Ok(snooze(policy::wait_while_blocked(self.interval())))
+    }
+
+    async fn note(&self, found: &Move, context: &JobContext, obstacle: Obstacle) -> Result<(), JobError> {
+        let is_new = found.status.obstacle.as_ref().is_none_or(|old| old.code != obstacle.code);
+        if is_new {
+            tracing::warn!(
+                host = %found.host,
+                move.id = %found.id,
+                code = obstacle.code,
+                permanent = obstacle.permanent,
+                "move is held up: {}",
+                obstacle.message
+            );
+        }
+        let mut conn = self.connection().await?;
+        told(context, moves::note_obstacle(&mut conn, context.lease(), found.id, obstacle).await)?;
+        Ok(())
+    }
+
+    fn interval(&self) -> Duration {
+        self.node.config().round_interval
+    }
+
+    async fn connection(&self) -> Result<PoolConnection<sqlx::Postgres>, JobError> {
+        Ok(self.pool.acquire().await.map_err(anyhow::Error::new)?)
+    }
+}
+
+#[async_trait]
+impl Job for InstanceMove {
+    type Args = MoveArgs;
+
+    fn spec() -> KindSpec {
+        move_spec()
+    }
+
+    async fn run(&self, args: MoveArgs, context: JobContext) -> Result<Done, JobError> {
+        for _ in 0..MAX_DECISIONS {
+            context.check()?;
+            match self.turn(args.move_id, &context).await? {
+                Turn::End(done) => return Ok(done),
+                Turn::Again => {}
+            }
+        }
+        Ok(Done::Snooze { after: self.interval() })
+    }
+}
+
+fn snooze(after: Duration) -> Turn {
+    Turn::End(Done::Snooze { after })
+}
+
+/// Runs one pass until its end, or until the job or the worker should stop.
+async fn run_pass(
+    mirror: &Mirror,
+    journal: &MoveJournal,
+    narrator: &Narrator,
+    context: &JobContext,
+) -> Result<PassReport, MirrorError> {
+    let stop = CancellationToken::new();
+    // Boxed: a pass is a deep future, and the job that holds it need not be one.
+    let mut pass = Box::pin(mirror.pass(journal, narrator, &stop));
+    tokio::select! {
+        report = &mut pass => return report,
+        () = context.cancel.cancelled() => {}
+        () = context.draining.cancelled() => {}
+    }
+    // The pass stops between requests and records the copies under way.
+    stop.cancel();
+    pass.await
+}
+
+/// Tells the runner of a refused write, and what the handler must do about any other failure.
+fn told<T>(context: &JobContext, written: Result<T, instances::Error>) -> Result<T, JobError> {
+    match written {
+        Ok(value) => Ok(value),
+        Err(instances::Error::LeaseLost(_)) => {
+            context.refused(Operation::Domain);
+            Err(JobError::LeaseLost)
+        }
+        // The move ended between our reading and our writing: the next run finds it over.
+        Err(instances::Error::Refused(Refusal::NotFound)) => {
+            Err(JobError::Retry { after: Some(Duration::from_secs(1)), source: anyhow::anyhow!("the move is over") })
+        }
+        Err(error) => Err(anyhow::Error::new(error).into()),
+    }
+}

@@ -1,0 +1,81 @@
+//! The journal of copies in the database, under the job's fence.
+
+use async_trait::async_trait;
+use domain::ids::MoveId;
+use domain::instances;
+use domain::instances::moves::{self, CopiedKey};
+use domain::lease::Lease;
+use sqlx::PgPool;
+
+use crate::mirror::{JournalKey, KeyJournal, RecordError};
+
+/// The rows of one move.
+#[derive(Debug)]
+pub(super) struct MoveJournal {
+    pool: PgPool,
+    lease: Lease,
+    id: MoveId,
+}
+
+impl MoveJournal {
+    pub(super) fn new(pool: PgPool, lease: Lease, id: MoveId) -> Self {
+        Self { pool, lease, id }
+    }
+}
+
+#[async_trait]
+impl KeyJournal for MoveJournal {
+    async fn page(&self, pair: usize, after: Option<&str>, limit: usize) -> Result<Vec<JournalKey>, RecordError> {
+        let mut conn = self.pool.acquire().await.map_err(store)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = moves::keys_page(&mut conn, self.id, number(pair)?, after, limit).await.map_err(store)?;
+        rows.into_iter().map(|row| Ok(JournalKey { size: size_of(row.size)?, ..keyed(row) })).collect()
+    }
+
+    async fn record(&self, pair: usize, copied: &[JournalKey]) -> Result<(), RecordError> {
+        let rows: Result<Vec<CopiedKey>, RecordError> = copied
+            .iter()
+            .map(|key| {
+                Ok(CopiedKey {
+                    key: key.key.clone(),
+                    src_etag: key.src_etag.clone(),
+                    size: i64::try_from(key.size).map_err(store)?,
+                    copied_etag: key.copied_etag.clone(),
+                })
+            })
+            .collect();
+        let mut conn = self.pool.acquire().await.map_err(store)?;
+        moves::record_keys(&mut conn, self.lease, self.id, number(pair)?, &rows?).await.map_err(refused)
+    }
+
+    async fn forget(&self, pair: usize, keys: &[String]) -> Result<(), RecordError> {
+        let mut conn = self.pool.acquire().await.map_err(store)?;
+        moves::forget_keys(&mut conn, self.lease, self.id, number(pair)?, keys).await.map_err(refused)
+    }
+}
+
+fn keyed(row: CopiedKey) -> JournalKey {
+    JournalKey { key: row.key, src_etag: row.src_etag, size: 0, copied_etag: row.copied_etag }
+}
+
+fn size_of(size: i64) -> Result<u64, RecordError> {
+    u64::try_from(size).map_err(store)
+}
+
+fn number(pair: usize) -> Result<i16, RecordError> {
+    i16::try_from(pair).map_err(store)
+}
+
+fn store(error: impl std::error::Error + Send + Sync + 'static) -> RecordError {
+    RecordError::Store(Box::new(error))
+}
+
+fn refused(error: instances::Error) -> RecordError {
+    match error {
+        instances::Error::LeaseLost(_) => RecordError::LeaseLost,
+        other @ (instances::Error::Refused(_)
+        | instances::Error::Invalid { .. }
+        | instances::Error::Queue(_)
+        | instances::Error::Store(_)) => store(other),
+    }
+}

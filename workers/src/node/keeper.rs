@@ -1,0 +1,68 @@
+//! The box's beat, and the sweeps that find what a crash left behind.
+
+use std::time::Duration;
+
+use domain::ids::NodeId;
+use domain::{instances, nodes};
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+
+use super::NodeContext;
+
+/// The time between two beats: a sixth of the silence after which a box counts as away.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// What one beat found to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Whether the box is known.
+    pub known: bool,
+    /// Open moves that had no job.
+    pub moves: u64,
+    /// Records that no box serves and that had no landing.
+    pub landings: u64,
+}
+
+/// One beat: the box lives; open moves and unserved records get the jobs that they lack. Safe from any box at any time.
+///
+/// # Errors
+/// The database's, or the queue's.
+pub async fn sweep(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
+    let mut conn = pool.acquire().await?;
+    let known = nodes::seen(&mut conn, node).await?;
+    let moves = instances::moves::requeue_orphans(&mut conn).await?;
+    let landings = instances::requeue_landings(&mut conn).await?;
+    Ok(Kept { known, moves, landings })
+}
+
+/// Beats every ten seconds until told to stop. An outage of the database is logged once, and its end.
+pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
+    let mut away = false;
+    loop {
+        match sweep(&pool, node.id()).await {
+            Ok(kept) => {
+                if away {
+                    tracing::info!(node.id = %node.id(), "node beats again");
+                    away = false;
+                }
+                if !kept.known {
+                    tracing::error!(node.id = %node.id(), "this node's row is gone: start its worker again to register it");
+                }
+                if kept.moves > 0 {
+                    tracing::warn!(node.id = %node.id(), moves = kept.moves, "open moves had no job: enqueued again");
+                }
+                if kept.landings > 0 {
+                    tracing::info!(node.id = %node.id(), landings = kept.landings, "unserved records had no landing: enqueued");
+                }
+            }
+            Err(error) if away => tracing::debug!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed again"),
+            Err(error) => {
+                away = true;
+                tracing::warn!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed");
+            }
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(BEAT)).await.is_none() {
+            return;
+        }
+    }
+}
