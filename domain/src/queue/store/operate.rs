@@ -27,9 +27,8 @@ pub async fn cancel(
     if_revision: Option<i64>,
 ) -> Result<Cancelled, Error> {
     let mut tx = conn.begin().await?;
-    let done = cancel_inside(&mut tx, id, reason, if_revision).await?;
-    tx.commit().await?;
-    Ok(done)
+    let done = cancel_inside(&mut tx, id, reason, if_revision).await;
+    super::finish(tx, done).await
 }
 
 async fn cancel_inside(
@@ -100,8 +99,8 @@ async fn cancel_inside(
 /// live job carries; [`Error::Stale`], or the database's.
 pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
     let mut tx = conn.begin().await?;
-    retry_inside(&mut tx, id, if_revision).await?;
-    Ok(tx.commit().await?)
+    let done = retry_inside(&mut tx, id, if_revision).await;
+    super::finish(tx, done).await
 }
 
 async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {

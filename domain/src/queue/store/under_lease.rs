@@ -139,14 +139,18 @@ pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line
 pub async fn enqueue_child(conn: &mut PgConnection, lease: Lease, child: &NewJob) -> Result<Enqueued, Error> {
     // Between the check and the insert the lease must not change hands, whatever the caller's connection is in.
     let mut tx = conn.begin().await?;
-    if !check_lease(&mut tx, lease).await? {
+    let made = enqueue_inside(&mut tx, lease, child).await;
+    super::finish(tx, made).await
+}
+
+async fn enqueue_inside(conn: &mut PgConnection, lease: Lease, child: &NewJob) -> Result<Enqueued, Error> {
+    if !check_lease(&mut *conn, lease).await? {
         return Err(LeaseLost { lease }.into());
     }
-    let made = super::submit::enqueue(&mut tx, child).await?;
+    let made = super::submit::enqueue(&mut *conn, child).await?;
     if let Enqueued::Created(id) = made {
-        sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(&mut *tx).await?;
+        sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(conn).await?;
     }
-    tx.commit().await?;
     Ok(made)
 }
 
