@@ -1,1 +1,7 @@
-//! bench
+//! Load programs. What they print is read by people; nothing is asserted about speed.
+
+#![allow(clippy::print_stdout)]
+
+pub mod measure;
+pub mod queue;
+pub mod stand;

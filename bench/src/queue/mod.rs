@@ -1,0 +1,4 @@
+//! Drains and enqueues: ours, and the bare limit's.
+
+pub mod limit;
+pub mod ours;
