@@ -1,0 +1,69 @@
+# What a developer does here, one word each. `make` alone tells them.
+
+# Outside the checkout, so that a fresh clone does not build everything again.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/leasehold/target
+# A build needs no database: the checked queries lie in .sqlx.
+export SQLX_OFFLINE ?= true
+export PATH := $(HOME)/.cache/leasehold/bin:$(PATH)
+
+BIN = $(CARGO_TARGET_DIR)/debug
+
+.PHONY: help demo dev build test check fmt lint doc sqlx sqlx-check deny bench mutants ci tools
+
+help:
+	@echo "make demo      one real move, from nothing to its proof"
+	@echo "make dev       the whole stack on this machine until Ctrl-C: http://127.0.0.1:7070"
+	@echo "make test      every test, from nothing"
+	@echo "make check     layout, lints, docs, queries, licences"
+	@echo "make sqlx      after SQL or a migration changed: check the queries again and keep what was learnt in .sqlx"
+	@echo "make bench     the figures of bench/, printed"
+	@echo "make mutants   takes each guard away in turn and wants its test to fail"
+	@echo "make ci        what CI does: test and check, on a machine that has nothing yet"
+
+build:
+	cargo build --locked
+
+demo: build
+	$(BIN)/leasehold demo
+
+dev: build
+	$(BIN)/leasehold dev
+
+# PostgreSQL, and the pinned servers that the tests run.
+tools:
+	.ci/install test
+
+test: tools
+	cargo build --locked --workspace --bins
+	$(BIN)/sandbox-exec fetch litestream weed
+	cargo nextest run --locked --workspace
+
+check: fmt lint doc sqlx-check deny
+
+fmt:
+	cargo fmt --all --check
+
+lint:
+	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+sqlx:
+	.ci/sqlx write
+
+sqlx-check:
+	.ci/sqlx check
+
+deny:
+	.ci/install check
+	cargo deny --locked check licenses bans sources
+
+bench:
+	cargo run --locked --release -p leasehold-bench --bin queue
+
+mutants: tools
+	.ci/mutants
+
+ci:
+	.ci/run
