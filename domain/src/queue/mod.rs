@@ -34,6 +34,7 @@ pub use store::lease::{lease_next, renew};
 pub use store::maintenance::{
     Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due, sweep_idempotency_keys,
 };
+pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, nudge_unique, retry};
 pub use store::read::{attempts, get, list, logs, overview, queues, steps, throughput};
 pub use store::settle::settle;
@@ -41,8 +42,8 @@ pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
 pub use store::workers::{drain_worker, list_workers, live_workers, register_worker, seen_worker, stop_worker, worker};
 pub use view::{
-    Attempt, Filter, Job, LeaseView, LogLine, Overview, Page, Progress, QueueView, RefusedWrite, Step, ThroughputPoint,
-    WorkerView,
+    Attempt, ChangeMarks, Filter, Job, LeaseView, LogLine, Overview, Page, Progress, QueueView, RefusedWrite, Step,
+    ThroughputPoint, WorkerView,
 };
 
 /// Why the queue refused or failed.

@@ -285,3 +285,14 @@ pub struct Page<T> {
     /// Where the next page begins; `None` at the end.
     pub next: Option<JobId>,
 }
+
+/// Marks that differ when something changed; they mean nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeMarks {
+    /// Of jobs, throughput and refused writes.
+    pub jobs: String,
+    /// Of workers.
+    pub workers: String,
+    /// Of instances and their moves.
+    pub moves: String,
+}

@@ -3,6 +3,7 @@
 pub mod evidence;
 pub mod lease;
 pub mod maintenance;
+pub mod marks;
 pub mod operate;
 pub mod read;
 pub mod settle;

@@ -1,0 +1,156 @@
+//! What every handler can reach.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::queue::KindSpec;
+use metrics_exporter_prometheus::PrometheusHandle;
+use sqlx::PgPool;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Hub;
+use crate::door::admission::Catalogue;
+use crate::door::query::Queries;
+use crate::door::rate::Rates;
+use crate::metrics::Enqueued;
+use crate::serve::Pulse;
+
+/// Batches of jobs whose bodies are held in memory at once, 32 MiB each.
+const MAX_BATCHES: usize = 4;
+
+/// Limits and choices of one API process.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Longest time of a request.
+    pub request_timeout: Duration,
+    /// Requests a second that one key may send in the long run.
+    pub rate_per_second: u32,
+    /// Requests that one key may send at once.
+    pub rate_burst: u32,
+    /// Most open connections; more wait to be accepted.
+    pub max_connections: usize,
+    /// Most listeners to `GET /v1/events` at once.
+    pub max_listeners: usize,
+    /// Whether `GET /metrics` is open without a key: only where the port is private.
+    pub metrics_public: bool,
+    /// Longest wait for open requests when the process ends.
+    pub drain: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(30),
+            rate_per_second: 200,
+            rate_burst: 400,
+            max_connections: 1024,
+            max_listeners: 256,
+            metrics_public: false,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// One API process: cheap to clone.
+#[derive(Debug, Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: PgPool,
+    catalogue: Catalogue,
+    config: Config,
+    queries: Queries,
+    rates: Rates,
+    batches: Semaphore,
+    metrics: PrometheusHandle,
+    hub: Hub,
+    enqueued: Enqueued,
+    shutdown: CancellationToken,
+    loops: Mutex<Vec<Pulse>>,
+}
+
+impl App {
+    /// An API over this database that knows these kinds.
+    #[must_use]
+    pub fn new(pool: PgPool, kinds: Vec<KindSpec>, config: Config) -> Self {
+        let queries = crate::door::query::described(&crate::openapi());
+        let rates = Rates::new(config.rate_per_second, config.rate_burst);
+        let hub = Hub::new(config.max_listeners);
+        let inner = Inner {
+            pool,
+            catalogue: Catalogue::new(kinds),
+            config,
+            queries,
+            rates,
+            batches: Semaphore::new(MAX_BATCHES),
+            metrics: crate::metrics::handle(),
+            hub,
+            enqueued: Enqueued::default(),
+            shutdown: CancellationToken::new(),
+            loops: Mutex::new(Vec::new()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The database.
+    #[must_use]
+    pub fn pool(&self) -> &PgPool {
+        &self.inner.pool
+    }
+
+    /// The kinds that it knows.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.inner.catalogue
+    }
+
+    /// Its limits and choices.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Hints at what changed, for live pages.
+    #[must_use]
+    pub fn hub(&self) -> &Hub {
+        &self.inner.hub
+    }
+
+    /// Ends when the process does; streams end with it.
+    #[must_use]
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.inner.shutdown
+    }
+
+    pub(crate) fn watch(&self, pulse: Pulse) {
+        self.inner.loops.lock().unwrap_or_else(PoisonError::into_inner).push(pulse);
+    }
+
+    pub(crate) fn loops(&self) -> Vec<Pulse> {
+        self.inner.loops.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn queries(&self) -> &Queries {
+        &self.inner.queries
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.inner.rates
+    }
+
+    pub(crate) fn batches(&self) -> &Semaphore {
+        &self.inner.batches
+    }
+
+    pub(crate) fn metrics(&self) -> &PrometheusHandle {
+        &self.inner.metrics
+    }
+
+    pub(crate) fn enqueued(&self) -> &Enqueued {
+        &self.inner.enqueued
+    }
+}

@@ -1,0 +1,170 @@
+//! Jobs at the door: known kinds, arguments of the right shape, values within their bounds (Q-024, Q-025).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::ids::{JobId, Kind, QueueName};
+use domain::queue::{self, KindSpec, policy};
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use wire::{Code, FieldError};
+
+use super::body::escape;
+use super::failure::Failure;
+
+/// Most broken rules that one answer lists.
+const MAX_ERRORS: usize = 50;
+
+/// The kinds that this program knows, each with its compiled schema.
+#[derive(Debug)]
+pub struct Catalogue {
+    kinds: BTreeMap<Kind, (KindSpec, Validator)>,
+}
+
+impl Catalogue {
+    /// Compiles each kind's schema, once.
+    ///
+    /// # Panics
+    /// When a kind's schema is no JSON Schema: our own mistake, found at the first start.
+    #[must_use]
+    pub fn new(kinds: Vec<KindSpec>) -> Self {
+        let compile = |spec: KindSpec| {
+            let validator = jsonschema::validator_for(&spec.schema).expect("a kind's schema is derived, so it is valid");
+            (spec.kind.clone(), (spec, validator))
+        };
+        Self { kinds: kinds.into_iter().map(compile).collect() }
+    }
+
+    /// Each kind, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &KindSpec> {
+        self.kinds.values().map(|(spec, _)| spec)
+    }
+
+    /// Judges a job as it is asked for; `at` is where it stands in the body.
+    ///
+    /// # Errors
+    /// `validation_failed` with a pointer to each value, `unknown_kind`, `kind_not_public`, `payload_too_large`.
+    pub fn admit(&self, asked: &wire::NewJob, traceparent: Option<&str>, at: &str) -> Result<queue::NewJob, Failure> {
+        let named = |field: &str, error: domain::ids::InvalidName| Failure::field(format!("{at}/{field}"), error.rule);
+        let kind = Kind::new(asked.kind.as_str()).map_err(|error| named("kind", error))?;
+        let mut job = match self.kinds.get(&kind) {
+            Some((spec, _)) if !spec.public => {
+                let detail = format!(
+                    "Jobs of the kind {kind} are enqueued by the verbs of what they work on, never by callers; \
+                     `GET /v1/kinds` says which kinds are open."
+                );
+                let errors = vec![error(format!("{at}/kind"), "is not open to callers")];
+                return Err(Failure::new(Code::KindNotPublic, detail).with_errors(errors));
+            }
+            Some((spec, validator)) => {
+                check_size(asked, at)?;
+                check_args(validator, &asked.args, at)?;
+                queue::NewJob::new(spec, asked.args.clone())
+            }
+            None if asked.allow_unknown_kind => {
+                check_size(asked, at)?;
+                of_unknown_kind(kind, asked.args.clone())
+            }
+            None => return Err(self.unknown_kind(&kind, at)),
+        };
+        if let Some(name) = &asked.queue {
+            job.queue = QueueName::new(name.as_str()).map_err(|error| named("queue", error))?;
+        }
+        let out_of_bounds = |field: &str, rule: &str| Failure::field(format!("{at}/{field}"), rule);
+        if let Some(priority) = asked.priority {
+            job.priority = i16::try_from(priority)
+                .map_err(|_| out_of_bounds("priority", "must be between -100 and 100"))?;
+        }
+        if let Some(max_attempts) = asked.max_attempts {
+            job.max_attempts = i32::try_from(max_attempts)
+                .map_err(|_| out_of_bounds("max_attempts", "must be between 1 and 1000"))?;
+        }
+        if let Some(deadline_ms) = asked.deadline_ms {
+            let millis = u64::try_from(deadline_ms)
+                .map_err(|_| out_of_bounds("deadline_ms", "must be between 1 ms and 366 days"))?;
+            job.deadline = Some(Duration::from_millis(millis));
+        }
+        job.run_at = asked.run_at;
+        job.tags.clone_from(&asked.tags);
+        job.unique_key.clone_from(&asked.unique_key);
+        job.traceparent = traceparent.map(str::to_owned);
+        job.check().map_err(|error| match error {
+            queue::Error::Invalid { field, rule } => {
+                let field = if field == "deadline" { "deadline_ms" } else { field };
+                Failure::field(format!("{at}/{field}"), rule)
+            }
+            other => other.into(),
+        })?;
+        Ok(job)
+    }
+
+    fn unknown_kind(&self, kind: &Kind, at: &str) -> Failure {
+        let known: Vec<&str> = self.iter().filter(|spec| spec.public).map(|spec| spec.kind.as_str()).collect();
+        let detail = format!(
+            "There is no kind {kind}. Known: {}. For a kind that only newer workers know, say \
+             \"allow_unknown_kind\": true.",
+            if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+        );
+        Failure::new(Code::UnknownKind, detail).with_errors(vec![error(format!("{at}/kind"), "is not known")])
+    }
+}
+
+fn of_unknown_kind(kind: Kind, args: serde_json::Value) -> queue::NewJob {
+    queue::NewJob {
+        id: JobId::generate(),
+        kind,
+        queue: QueueName::new("default").expect("a constant name"),
+        args,
+        priority: 0,
+        run_at: None,
+        max_attempts: 20,
+        max_interruptions: 20,
+        deadline: Some(policy::DEFAULT_DEADLINE),
+        protected: false,
+        tags: Vec::new(),
+        unique_key: None,
+        traceparent: None,
+    }
+}
+
+/// Asked before the schema is: no time is spent on arguments that are refused anyway.
+fn check_size(asked: &wire::NewJob, at: &str) -> Result<(), Failure> {
+    let size = asked.args.to_string().len();
+    if size <= policy::MAX_PAYLOAD_BYTES {
+        return Ok(());
+    }
+    let limit = policy::MAX_PAYLOAD_BYTES;
+    let detail = format!(
+        "The arguments are {size} bytes, more than the {limit} that a job may carry: store the data elsewhere and pass \
+         its address."
+    );
+    let errors = vec![error(format!("{at}/args"), format!("at most {limit} bytes of JSON"))];
+    Err(Failure::new(Code::PayloadTooLarge, detail).with_errors(errors))
+}
+
+fn check_args(validator: &Validator, args: &serde_json::Value, at: &str) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    for broken in validator.iter_errors(args).take(MAX_ERRORS) {
+        let place = format!("{at}/args{}", broken.instance_path().as_str());
+        let (names, detail): (Vec<&str>, &str) = match broken.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected }
+            | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+                (unexpected.iter().map(String::as_str).collect(), "is not a field of this kind")
+            }
+            ValidationErrorKind::Required { property } => (property.as_str().into_iter().collect(), "is required"),
+            // Every other rule is about the value at its place; new rules of the library are too.
+            _ => (Vec::new(), ""),
+        };
+        if names.is_empty() {
+            errors.push(error(place, broken.to_string()));
+        } else {
+            errors.extend(names.iter().map(|name| error(format!("{place}/{}", escape(name)), detail)));
+        }
+    }
+    errors.truncate(MAX_ERRORS);
+    if errors.is_empty() { Ok(()) } else { Err(Failure::fields(errors)) }
+}
+
+fn error(pointer: String, detail: impl Into<String>) -> FieldError {
+    FieldError { pointer: Some(pointer), parameter: None, detail: detail.into() }
+}

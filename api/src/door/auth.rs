@@ -1,0 +1,119 @@
+//! Who calls, and whether they may: asked once for each request, before its body is read.
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use domain::authority::{self, Presented, Refusal};
+use http::header::{ALLOW, AUTHORIZATION};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use secrecy::SecretString;
+use wire::Code;
+
+use super::access::{self, Access};
+use super::failure::Failure;
+use crate::App;
+
+/// The authenticated caller of a route that needs one.
+#[derive(Debug, Clone)]
+pub struct Caller(pub authority::Caller);
+
+impl std::ops::Deref for Caller {
+    type Target = authority::Caller;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        // A handler that asks for a caller on an open route gets a refusal, never a caller that nobody checked.
+        parts.extensions.get::<Self>().cloned().ok_or_else(missing)
+    }
+}
+
+/// The layer over every route of the API: permission, rate, shape of the query.
+pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    match admit(&app, &mut request).await {
+        Ok(()) => next.run(request).await,
+        Err(failure) => {
+            let wrong_method = failure.code() == Code::MethodNotAllowed;
+            let mut response = failure.into_response();
+            if wrong_method && let Some(allow) = allowed(&request) {
+                response.headers_mut().insert(ALLOW, allow);
+            }
+            response
+        }
+    }
+}
+
+async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
+    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let Some(path) = path else { return Err(Failure::not_found()) };
+    let Some(access) = access::of(request.method().as_str(), &path) else {
+        return Err(Failure::new(
+            Code::MethodNotAllowed,
+            format!("{} is not allowed here; the Allow header lists what is.", request.method()),
+        ));
+    };
+    let permission = match access {
+        Access::Open => None,
+        Access::NeedsUnlessPublic(permission) => (!app.config().metrics_public).then_some(permission),
+        Access::Needs(permission) => Some(permission),
+    };
+    if let Some(permission) = permission {
+        let presented = presented(request.headers())?;
+        let mut conn = app.pool().acquire().await?;
+        let caller = authority::authenticate(&mut conn, &presented).await?;
+        drop(conn);
+        tracing::Span::current().record("identity.id", tracing::field::display(caller.identity));
+        app.rates().take(caller.key)?;
+        if !caller.may(permission) {
+            return Err(Failure::new(
+                Code::PermissionDenied,
+                format!("This needs the permission {permission}, which this key does not give: use a key that does."),
+            ));
+        }
+        request.extensions_mut().insert(Caller(caller));
+    }
+    super::query::check(app.queries(), request.method().as_str(), &path, request.uri().query())
+}
+
+fn presented(headers: &HeaderMap) -> Result<Presented, Failure> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return Err(missing()) };
+    let key = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, key)| SecretString::from(key.trim()))
+        .ok_or_else(missing)?;
+    Presented::parse(&key).map_err(refused)
+}
+
+fn missing() -> Failure {
+    Failure::new(
+        Code::Unauthenticated,
+        "Send one header `Authorization: Bearer lh_…`. The first key comes from `leasehold key bootstrap`.",
+    )
+}
+
+/// A key that is not accepted. Only who holds the right secret learns that it was revoked or has expired.
+pub(super) fn refused(refusal: Refusal) -> Failure {
+    let detail = match refusal {
+        Refusal::Malformed | Refusal::Unknown => "The key is not known: check that it was copied whole.",
+        Refusal::Revoked => "The key was revoked: ask an administrator for a new one.",
+        Refusal::Expired => "The key has expired: ask an administrator for a new one.",
+        Refusal::Disabled => "The key's identity is disabled: ask an administrator.",
+    };
+    Failure::new(Code::Unauthenticated, detail)
+}
+
+fn allowed(request: &Request) -> Option<HeaderValue> {
+    let path = request.extensions().get::<MatchedPath>()?;
+    HeaderValue::from_str(&access::methods(path.as_str())).ok()
+}

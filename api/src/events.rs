@@ -1,0 +1,176 @@
+//! Hints that something changed, for pages that stay fresh by themselves.
+//!
+//! # Consistency
+//! A hint carries no meaning: whoever gets one asks again. There is no event table. One query a second for each process
+//! compares marks of what can change, only while somebody listens; all listeners share it. An id names the process's
+//! start and a count, so an id of another process, or of an earlier start, is answered with `reset`.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use domain::queue::ChangeMarks;
+
+/// How often the marks are compared while somebody listens.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a hint is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// Jobs, queues, throughput or refused writes.
+    Jobs,
+    /// Workers.
+    Workers,
+    /// Instances and their moves.
+    Moves,
+}
+
+impl Topic {
+    /// Every topic.
+    pub const ALL: [Self; 3] = [Self::Jobs, Self::Workers, Self::Moves];
+
+    /// The event's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Jobs => "jobs",
+            Self::Workers => "workers",
+            Self::Moves => "moves",
+        }
+    }
+}
+
+/// How far the hints are: a count of changes, and for each topic the count at its last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    count: u64,
+    last: [u64; 3],
+}
+
+impl Position {
+    /// The topics that changed after `count`.
+    pub fn changed_since(self, count: u64) -> impl Iterator<Item = Topic> {
+        Topic::ALL.into_iter().zip(self.last).filter(move |(_, last)| *last > count).map(|(topic, _)| topic)
+    }
+
+    /// The count of changes.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.count
+    }
+
+    fn after(mut self, old: &ChangeMarks, new: &ChangeMarks) -> Self {
+        let changed = [old.jobs != new.jobs, old.workers != new.workers, old.moves != new.moves];
+        if changed.contains(&true) {
+            self.count += 1;
+            for (last, changed) in self.last.iter_mut().zip(changed) {
+                if changed {
+                    *last = self.count;
+                }
+            }
+        }
+        self
+    }
+}
+
+/// Where listeners stand.
+#[derive(Debug)]
+pub struct Hub {
+    start: Uuid,
+    position: watch::Sender<Position>,
+    places: std::sync::Arc<Semaphore>,
+}
+
+/// One listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// Ends with [`watch::error::RecvError`] when the process does.
+    pub position: watch::Receiver<Position>,
+    _place: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Hub {
+    pub(crate) fn new(max_listeners: usize) -> Self {
+        let places = std::sync::Arc::new(Semaphore::new(max_listeners));
+        Self { start: domain::entropy::uuid_v7(), position: watch::Sender::new(Position::default()), places }
+    }
+
+    /// A listener; `None` where every place is taken.
+    #[must_use]
+    pub fn listen(&self) -> Option<Listener> {
+        let place = std::sync::Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(Listener { position: self.position.subscribe(), _place: place })
+    }
+
+    /// The id of the event after which `position` holds.
+    #[must_use]
+    pub fn id(&self, position: Position) -> String {
+        format!("{}-{}", self.start.simple(), position.count)
+    }
+
+    /// The count that an id names; `None` for an id that this process did not give.
+    #[must_use]
+    pub fn count_of(&self, id: &str) -> Option<u64> {
+        let (start, count) = id.split_once('-')?;
+        let count: u64 = count.parse().ok()?;
+        (start == self.start.simple().to_string() && count <= self.position.borrow().count).then_some(count)
+    }
+}
+
+/// Compares the marks while somebody listens.
+pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
+    let mut known: Option<ChangeMarks> = None;
+    while shutdown.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+        if app.hub().position.receiver_count() == 0 {
+            continue;
+        }
+        match marks(app.pool()).await {
+            Ok(new) => {
+                if let Some(old) = &known {
+                    app.hub().position.send_if_modified(|position| {
+                        let after = position.after(old, &new);
+                        std::mem::replace(position, after) != after
+                    });
+                }
+                known = Some(new);
+            }
+            // The pages say themselves that their figures are old.
+            Err(error) => tracing::debug!(%error, "no hints while the database does not answer"),
+        }
+    }
+}
+
+async fn marks(pool: &sqlx::PgPool) -> Result<ChangeMarks, sqlx::Error> {
+    let mut conn = pool.acquire().await?;
+    domain::queue::change_marks(&mut conn).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_comes_back_hears_only_what_it_missed() {
+        let marks = |jobs: &str, workers: &str| ChangeMarks {
+            jobs: jobs.to_owned(),
+            workers: workers.to_owned(),
+            moves: String::new(),
+        };
+        let first = Position::default().after(&marks("a", "a"), &marks("b", "a"));
+        let second = first.after(&marks("b", "a"), &marks("b", "b"));
+        assert_eq!(second.changed_since(0).collect::<Vec<_>>(), [Topic::Jobs, Topic::Workers]);
+        assert_eq!(second.changed_since(first.count()).collect::<Vec<_>>(), [Topic::Workers]);
+        assert_eq!(second.after(&marks("b", "b"), &marks("b", "b")), second);
+    }
+
+    #[test]
+    fn an_id_of_another_start_or_of_the_future_is_unknown() {
+        let (hub, other) = (Hub::new(1), Hub::new(1));
+        assert_eq!(hub.count_of(&hub.id(Position::default())), Some(0));
+        assert_eq!(hub.count_of(&other.id(Position::default())), None);
+        assert_eq!(hub.count_of(&hub.id(Position { count: 1, last: [1, 0, 0] })), None);
+        assert_eq!(hub.count_of("x"), None);
+    }
+}

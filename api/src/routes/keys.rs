@@ -1,0 +1,189 @@
+//! Keys and their identities.
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use domain::audit;
+use domain::authority::{self, IdentityKind, NewIdentity, NewKey, Permission, Permissions, Role, Scopes};
+use domain::ids::{IdentityId, KeyId};
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Deserialize;
+use sqlx::PgConnection;
+use wire::{Key, MadeKey, Page, Problem, Reason};
+
+use crate::door::auth::Caller;
+use crate::door::body::Body;
+use crate::door::failure::Failure;
+use crate::door::repeat::Repeatable;
+use crate::door::{page, query};
+use crate::{App, convert};
+
+#[derive(Debug, Deserialize)]
+struct Asked {
+    limit: Option<i64>,
+    cursor: Option<String>,
+}
+
+/// Keys, newest first; never their secrets.
+#[utoipa::path(get, path = "/v1/keys", tag = "keys", operation_id = "list_keys",
+    params(
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
+    responses(
+        (status = 200, description = "A page", body = Page<Key>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Key>>, Failure> {
+    let asked: Asked = query::read(&uri)?;
+    let limit = page::limit(asked.limit)?;
+    let before = page::cursor::<KeyId>(asked.cursor.as_deref())?;
+    let mut conn = app.pool().acquire().await?;
+    let found = authority::list_keys(&mut conn, before, limit + 1).await?;
+    Ok(Json(page::of(found, limit, |key| key.id.to_string(), convert::key)))
+}
+
+/// Creates a key, for an identity that exists or together with a new one.
+///
+/// The secret is told in this answer only. A key gives only what its creator may do and see. When an idempotent call is
+/// answered again, `secret` is null: if the first answer was lost, revoke the key and create another.
+#[utoipa::path(post, path = "/v1/keys", tag = "keys", operation_id = "create_key", request_body = wire::NewKey,
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated call acts once, for 7 days")),
+    responses(
+        (status = 201, description = "The key and its secret", body = MadeKey),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let (plain, asked) = body.parse::<wire::NewKey>()?;
+    let call = Repeatable::new(&headers, &caller, "POST /v1/keys", &plain)?;
+    let permissions = asked
+        .permissions
+        .as_ref()
+        .map(|names| names.iter().enumerate().map(|(i, name)| permission(i, name)).collect::<Result<BTreeSet<_>, _>>())
+        .transpose()?;
+    let mut tx = app.pool().begin().await?;
+    if let Some(answer) = call.begin(&mut tx).await? {
+        return Ok(answer);
+    }
+    let identity = owner(&mut tx, &caller, &asked).await?;
+    let new = NewKey {
+        identity,
+        name: asked.name,
+        permissions,
+        scopes: Scopes { app: asked.scopes.app, node: asked.scopes.node },
+        expires_at: asked.expires_at,
+    };
+    let made = authority::create_key_by(&mut tx, &caller, &new).await.map_err(|error| match error {
+        authority::Error::IdentityNotFound(_) => Failure::field("/identity_id", "there is no such identity"),
+        other => other.into(),
+    })?;
+    let view = authority::get_key(&mut tx, made.id).await?;
+    let event = audit::Event {
+        actor: caller.actor(),
+        action: "key.create",
+        subject_kind: "key",
+        subject: made.id.to_string(),
+        reason: None,
+        detail: serde_json::json!({ "identity": identity, "name": view.name, "permissions": view.permissions,
+                                    "scopes": view.scopes }),
+    };
+    audit::record(&mut tx, &event).await?;
+    let key = convert::key(view);
+    let told = MadeKey { key: key.clone(), secret: Some(made.secret.whole().clone()) };
+    // The secret goes into no table, so a repeated call is answered without it.
+    let kept = MadeKey { key, secret: None };
+    let response = call.finish(&mut tx, StatusCode::CREATED, &told, &kept).await?;
+    tx.commit().await?;
+    Ok(response)
+}
+
+/// Revokes a key, at once and for good. Revoking it again changes nothing.
+#[utoipa::path(post, path = "/v1/keys/{id}/revoke", tag = "keys", operation_id = "revoke_key",
+    request_body(content = Option<Reason>),
+    params(("id" = uuid::Uuid, Path, description = "The key")),
+    responses(
+        (status = 200, description = "It is revoked", body = Key),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Json<Key>, Failure> {
+    let id: KeyId = id.parse().map_err(|_| Failure::not_found())?;
+    let Reason { reason } = body.parse_or_default()?;
+    let reason = super::check_reason(reason)?;
+    let mut tx = app.pool().begin().await?;
+    if authority::revoke_key(&mut tx, id).await? {
+        let event = audit::Event {
+            actor: caller.actor(),
+            action: "key.revoke",
+            subject_kind: "key",
+            subject: id.to_string(),
+            reason: reason.as_deref(),
+            detail: serde_json::json!({}),
+        };
+        audit::record(&mut tx, &event).await?;
+    }
+    let view = authority::get_key(&mut tx, id).await?;
+    tx.commit().await?;
+    Ok(Json(convert::key(view)))
+}
+
+async fn owner(conn: &mut PgConnection, caller: &Caller, asked: &wire::NewKey) -> Result<IdentityId, Failure> {
+    match (&asked.identity_id, &asked.identity) {
+        (Some(id), None) => Ok(IdentityId(*id)),
+        (None, Some(new)) => create_identity(conn, caller, new).await,
+        (Some(_), Some(_)) | (None, None) => {
+            Err(Failure::field("/identity", "name either identity_id or identity, not both and not neither"))
+        }
+    }
+}
+
+async fn create_identity(
+    conn: &mut PgConnection,
+    caller: &Caller,
+    new: &wire::NewIdentity,
+) -> Result<IdentityId, Failure> {
+    let kind = match new.kind {
+        wire::IdentityKind::Person => IdentityKind::Person,
+        wire::IdentityKind::App => IdentityKind::App,
+        wire::IdentityKind::Node => IdentityKind::Node,
+        wire::IdentityKind::Instance => IdentityKind::Instance,
+    };
+    let role = |name: &String| {
+        let all = Role::ALL.map(Role::as_str).join(", ");
+        Role::parse(name).ok_or_else(|| Failure::field("/identity/roles", format!("{name:?} is none of {all}")))
+    };
+    let roles = new.roles.iter().map(role).collect::<Result<BTreeSet<_>, _>>()?;
+    // An identity keeps its roles beyond this key: they too are bounded by what the creator may do.
+    if let Some(lacking) = Permissions::effective(kind, &roles, None).first_beyond(&caller.permissions) {
+        return Err(authority::Error::Exceeds(format!("the permission {lacking}")).into());
+    }
+    let identity = NewIdentity { name: new.name.clone(), kind, roles };
+    let id = authority::create_identity(conn, &identity).await.map_err(|error| match error {
+        authority::Error::Invalid { field, rule } => Failure::field(format!("/identity/{field}"), rule),
+        other => other.into(),
+    })?;
+    let event = audit::Event {
+        actor: caller.actor(),
+        action: "identity.create",
+        subject_kind: "identity",
+        subject: id.to_string(),
+        reason: None,
+        detail: serde_json::json!({ "name": new.name, "kind": kind, "roles": new.roles }),
+    };
+    audit::record(conn, &event).await?;
+    Ok(id)
+}
+
+fn permission(index: usize, name: &str) -> Result<Permission, Failure> {
+    Permission::parse(name).ok_or_else(|| {
+        let all = Permission::ALL.map(Permission::as_str).join(", ");
+        Failure::field(format!("/permissions/{index}"), format!("{name:?} is none of {all}"))
+    })
+}

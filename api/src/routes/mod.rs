@@ -1,0 +1,86 @@
+//! Every route of the API, and the router that they make.
+
+mod audit;
+mod docs;
+mod events;
+mod health;
+mod jobs;
+mod jobs_read;
+mod keys;
+mod queues;
+
+use std::any::Any;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::door::failure::Failure;
+use crate::door::{auth, observe};
+
+/// Every described route. The guard's table and this list name the same routes: see [`crate::openapi`].
+pub(crate) fn described() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(health::alive))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
+        .routes(routes!(docs::description))
+        .routes(routes!(docs::reference))
+        .routes(routes!(docs::error_page))
+        .routes(routes!(jobs::create, jobs_read::list))
+        .routes(routes!(jobs::create_batch))
+        .routes(routes!(jobs_read::get))
+        .routes(routes!(jobs_read::attempts))
+        .routes(routes!(jobs_read::steps))
+        .routes(routes!(jobs_read::log))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(queues::kinds))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::get))
+        .routes(routes!(queues::throughput))
+        .routes(routes!(queues::workers))
+        .routes(routes!(queues::worker))
+        .routes(routes!(queues::fenced_writes))
+        .routes(routes!(events::stream))
+        .routes(routes!(audit::list))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::revoke))
+}
+
+/// The whole API as one service.
+pub fn router(app: App) -> Router {
+    let (api, _) = described().split_for_parts();
+    let api = api.layer(from_fn_with_state(app.clone(), auth::guard));
+    Router::new()
+        .merge(api)
+        .fallback(|| async { Failure::not_found() })
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app)
+}
+
+/// A bug in a handler costs one request, never the process.
+fn panicked(cause: Box<dyn Any + Send + 'static>) -> Response {
+    let text = cause
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| cause.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a message");
+    let error: Box<dyn std::error::Error + Send + Sync> = text.into();
+    Failure::internal(&*error).into_response()
+}
+
+/// A reason within its bounds; an empty one is none.
+fn check_reason(reason: Option<String>) -> Result<Option<String>, Failure> {
+    let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let limit = domain::audit::MAX_REASON_CHARS;
+    if reason.as_ref().is_some_and(|text| text.chars().count() > limit) {
+        return Err(Failure::field("/reason", format!("must have at most {limit} characters")));
+    }
+    Ok(reason)
+}

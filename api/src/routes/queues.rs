@@ -1,0 +1,122 @@
+//! What stands around the jobs: kinds, queues, workers, refused writes, throughput.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use domain::ids::{JobId, WorkerId};
+use domain::queue;
+use http::Uri;
+use serde::Deserialize;
+use wire::{FencedWrite, Kind, Page, Problem, Queue, ThroughputPoint, Worker};
+
+use crate::door::failure::Failure;
+use crate::door::{page, query};
+use crate::{App, convert};
+
+/// Minutes of throughput where the caller names none, and the most.
+const DEFAULT_MINUTES: u16 = 60;
+const MAX_MINUTES: u16 = 1440;
+/// Workers that one answer lists.
+const MAX_WORKERS: u16 = 1000;
+
+/// The kinds of job that this system knows, by name.
+#[utoipa::path(get, path = "/v1/kinds", tag = "queues", operation_id = "list_kinds",
+    responses(
+        (status = 200, description = "The kinds", body = Page<Kind>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn kinds(State(app): State<App>) -> Json<Page<Kind>> {
+    Json(page::whole(app.catalogue().iter(), convert::kind))
+}
+
+/// Queues that have live jobs or a live worker, by name, at most 1,000.
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", operation_id = "list_queues",
+    responses(
+        (status = 200, description = "The queues", body = Page<Queue>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<Queue>>, Failure> {
+    let mut conn = app.pool().acquire().await?;
+    Ok(Json(page::whole(queue::queues(&mut conn).await?, convert::queue)))
+}
+
+/// One queue.
+#[utoipa::path(get, path = "/v1/queues/{name}", tag = "queues", operation_id = "get_queue",
+    params(("name" = String, Path, description = "The queue")),
+    responses(
+        (status = 200, description = "The queue", body = Queue),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Queue>, Failure> {
+    let mut conn = app.pool().acquire().await?;
+    let found = queue::queues(&mut conn).await?.into_iter().find(|queue| queue.name == name);
+    found.map(convert::queue).map(Json).ok_or_else(Failure::not_found)
+}
+
+#[derive(Debug, Deserialize)]
+struct Minutes {
+    minutes: Option<i64>,
+}
+
+/// What was done, by minute, queue, kind and outcome, oldest first.
+#[utoipa::path(get, path = "/v1/throughput", tag = "queues", operation_id = "list_throughput",
+    params(("minutes" = Option<u16>, Query, description = "1…1440 minutes back, 60 where not named")),
+    responses(
+        (status = 200, description = "The counts", body = Page<ThroughputPoint>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn throughput(State(app): State<App>, uri: Uri) -> Result<Json<Page<ThroughputPoint>>, Failure> {
+    let Minutes { minutes } = query::read(&uri)?;
+    let minutes = u16::try_from(minutes.unwrap_or_else(|| DEFAULT_MINUTES.into()))
+        .ok()
+        .filter(|minutes| (1..=MAX_MINUTES).contains(minutes))
+        .ok_or_else(|| Failure::parameter("minutes", format!("must be between 1 and {MAX_MINUTES}")))?;
+    let mut conn = app.pool().acquire().await?;
+    Ok(Json(page::whole(queue::throughput(&mut conn, minutes).await?, convert::throughput)))
+}
+
+/// Worker processes that were heard within the last day, newest first.
+#[utoipa::path(get, path = "/v1/workers", tag = "workers", operation_id = "list_workers",
+    responses(
+        (status = 200, description = "The workers", body = Page<Worker>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn workers(State(app): State<App>) -> Result<Json<Page<Worker>>, Failure> {
+    let mut conn = app.pool().acquire().await?;
+    Ok(Json(page::whole(queue::list_workers(&mut conn, MAX_WORKERS).await?, convert::worker)))
+}
+
+/// One worker process.
+#[utoipa::path(get, path = "/v1/workers/{id}", tag = "workers", operation_id = "get_worker",
+    params(("id" = uuid::Uuid, Path, description = "The worker")),
+    responses(
+        (status = 200, description = "The worker", body = Worker),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn worker(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Worker>, Failure> {
+    let id: WorkerId = id.parse().map_err(|_| Failure::not_found())?;
+    let mut conn = app.pool().acquire().await?;
+    queue::worker(&mut conn, id).await?.map(convert::worker).map(Json).ok_or_else(Failure::not_found)
+}
+
+#[derive(Debug, Deserialize)]
+struct Refused {
+    job_id: Option<String>,
+    limit: Option<i64>,
+    cursor: Option<String>,
+}
+
+/// Writes that the fence refused, newest first.
+#[utoipa::path(get, path = "/v1/fenced-writes", tag = "jobs", operation_id = "list_fenced_writes",
+    params(
+        ("job_id" = Option<uuid::Uuid>, Query, description = "Only of this job"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
+    responses(
+        (status = 200, description = "A page", body = Page<FencedWrite>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn fenced_writes(State(app): State<App>, uri: Uri) -> Result<Json<Page<FencedWrite>>, Failure> {
+    let asked: Refused = query::read(&uri)?;
+    let job = asked
+        .job_id
+        .map(|text| text.parse::<JobId>().map_err(|_| Failure::parameter("job_id", "must be a job's id")))
+        .transpose()?;
+    let limit = page::limit(asked.limit)?;
+    let before = page::cursor::<i64>(asked.cursor.as_deref())?;
+    let mut conn = app.pool().acquire().await?;
+    let found = queue::recent_refused(&mut conn, job, before, limit + 1).await?;
+    Ok(Json(page::of(found, limit, |write| write.id.to_string(), convert::fenced_write)))
+}

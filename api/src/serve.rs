@@ -1,0 +1,122 @@
+//! Accepting connections, within limits, until told to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{App, events, metrics, router};
+
+/// Longest time for a request's head to arrive.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest head of a request.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+/// The wait after an accept that failed, e.g. for want of file descriptors: no hot loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the API ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The listener cannot be used.
+    #[error("use the listening socket")]
+    Listener(#[source] std::io::Error),
+}
+
+/// Serves until `shutdown`, then lets open requests end, at most as long as the configuration says.
+///
+/// # Errors
+/// [`ServeError::Listener`].
+pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken) -> Result<(), ServeError> {
+    let address = listener.local_addr().map_err(ServeError::Listener)?;
+    let loops = [
+        supervise("events", &app, events::run(app.clone(), shutdown.child_token())),
+        supervise("counters", &app, metrics::flush_enqueued(app.clone(), shutdown.child_token())),
+    ];
+    tracing::info!(%address, "the API listens");
+    let graceful = GracefulShutdown::new();
+    accept(&app, &listener, &shutdown, &graceful).await;
+    drop(listener);
+    app.shutdown().cancel();
+    if tokio::time::timeout(app.config().drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not end within the drain time and were cut off");
+    }
+    for task in loops {
+        // Their last flush takes one short statement, or the time limit of a connection.
+        let _ = tokio::time::timeout(app.config().drain, task).await;
+    }
+    tracing::info!("the API stopped");
+    Ok(())
+}
+
+async fn accept(app: &App, listener: &TcpListener, shutdown: &CancellationToken, graceful: &GracefulShutdown) {
+    let service = router(app.clone());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_BYTES as u32);
+    let places = Arc::new(Semaphore::new(app.config().max_connections));
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let Some((place, accepted)) = shutdown.run_until_cancelled(next).await else { return };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Small answers must not wait for more to come.
+        let _ = stream.set_nodelay(true);
+        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone()));
+        let connection = graceful.watch(connection.into_owned());
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = connection.await {
+                tracing::debug!(error, "a connection broke off");
+            }
+        });
+    }
+}
+
+/// Whether a loop of this process still runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Pulse {
+    /// The loop's name.
+    pub(crate) name: &'static str,
+    alive: Arc<AtomicBool>,
+}
+
+impl Pulse {
+    pub(crate) fn alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+}
+
+/// Marks its loop as ended however it ends, also by a panic.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+fn supervise(name: &'static str, app: &App, run: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    let alive = Arc::new(AtomicBool::new(true));
+    app.watch(Pulse { name, alive: Arc::clone(&alive) });
+    tokio::spawn(async move {
+        let _ended = Ended(alive);
+        run.await;
+    })
+}

@@ -1,0 +1,42 @@
+//! Cheap marks of what changed, for hints to live pages.
+
+use sqlx::PgConnection;
+
+use crate::queue::ChangeMarks;
+
+/// Reads the marks: a few index look-ups, however many jobs there are.
+///
+/// # Errors
+/// Only the database's.
+pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::Error> {
+    sqlx::query_as!(
+        ChangeMarks,
+        r#"
+        select concat_ws('/',
+                   -- Each lease takes a fence; each enqueue makes a newest job; what settles is counted by minute.
+                   (select last_value from lease_fence),
+                   (select id from jobs order by id desc limit 1),
+                   (select sum(total) from throughput where minute > (select lh_now()) - interval '2 minutes'),
+                   (select max(id) from fenced_writes),
+                   -- Progress writes no counter: the progress of the running jobs is compared itself.
+                   (select sum(hashtext(p.progress::text)::bigint) from (
+                       select progress from jobs where state = 'running' and progress is not null order by id limit 500
+                   ) p)) as "jobs!",
+               concat_ws('/',
+                   (select string_agg(w.state, ',' order by w.id) from (
+                       select id, concat(id, case
+                                  when stopped_at is not null then 's'
+                                  when seen_at < (select lh_now()) - interval '30 seconds' then '?'
+                                  when draining_at is not null then 'd'
+                              end) as state
+                         from workers
+                        where seen_at > (select lh_now()) - interval '1 day'
+                        order by seen_at desc
+                        limit 1000
+                   ) w)) as "workers!",
+               '' as "moves!"
+        "#
+    )
+    .fetch_one(conn)
+    .await
+}
