@@ -1,0 +1,10 @@
+//! Instances and their moves: the record, the verb, the box's passes, on a real database and an S3 in this process.
+
+mod live;
+mod race;
+mod record;
+mod rounds;
+mod scope;
+mod support;
+mod sweeps;
+mod verb;
