@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use super::hold::{Gate, Hold};
 
 /// How many calls the record holds; a server that runs for days forgets the oldest.
 const MAX_RECORDED: usize = 200_000;
@@ -320,46 +320,6 @@ impl Faults {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The server's side of a [`Hold`].
-#[derive(Debug, Clone)]
-pub struct Gate {
-    reached: Arc<watch::Sender<bool>>,
-    released: watch::Receiver<bool>,
-}
-
-/// The test's side: knows when a call is held, and lets it go.
-#[derive(Debug)]
-pub struct Hold {
-    reached: watch::Receiver<bool>,
-    released: watch::Sender<bool>,
-}
-
-impl Gate {
-    fn new() -> (Self, Hold) {
-        let (reached_sender, reached) = watch::channel(false);
-        let (released, released_receiver) = watch::channel(false);
-        (Self { reached: Arc::new(reached_sender), released: released_receiver }, Hold { reached, released })
-    }
-
-    pub(super) async fn pass(mut self) {
-        let _ = self.reached.send(true);
-        // An error means that the handle was dropped: then nobody waits, and the call goes on.
-        let _ = self.released.wait_for(|released| *released).await;
-    }
-}
-
-impl Hold {
-    /// Waits until a call is held here. Returns false if the rule was removed before one came.
-    pub async fn reached(&mut self) -> bool {
-        self.reached.wait_for(|reached| *reached).await.is_ok()
-    }
-
-    /// Lets the held call go on.
-    pub fn release(self) {
-        let _ = self.released.send(true);
     }
 }
 

