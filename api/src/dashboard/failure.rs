@@ -1,0 +1,259 @@
+//! Trouble in one shape for all pages: what happened, that nothing was changed, what to do, the code, the request.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use domain::authority::Permission;
+use domain::db;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+
+use super::headers::{self, PART};
+use super::page::Shell;
+use super::theme::Theme;
+use crate::door::observe::RequestId;
+
+/// Seconds after which a page that met no database tries again.
+const AGAIN_SECONDS: u32 = 5;
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// Nobody is signed in.
+    #[error("nobody is signed in")]
+    SignIn,
+    /// The key may not see this.
+    #[error("the key lacks the permission {0}")]
+    Forbidden(Permission),
+    /// There is no such thing, or it may not be seen.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// The address or the form has a value that is none.
+    #[error("{0}")]
+    Invalid(String),
+    /// The form does not carry the token of its session.
+    #[error("the form is not of this session")]
+    Forged,
+    /// The database's.
+    #[error("read the page's figures")]
+    Store(#[from] sqlx::Error),
+    /// A template failed.
+    #[error("render the page")]
+    Render(#[from] askama::Error),
+}
+
+/// A failure on its way to [`dress`], which alone knows how the visitor likes to see it.
+#[derive(Clone)]
+struct Undressed(Arc<Failure>);
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = face(&self).status.into_response();
+        response.extensions_mut().insert(Undressed(Arc::new(self)));
+        response
+    }
+}
+
+/// The face of a failure.
+struct Face {
+    status: StatusCode,
+    code: &'static str,
+    tone: &'static str,
+    glyph: &'static str,
+    headline: String,
+    sentence: String,
+    what_now: &'static str,
+}
+
+fn face(failure: &Failure) -> Face {
+    let quiet = |status, code, headline: &str, sentence: String, what_now| Face {
+        status,
+        code,
+        tone: "idle",
+        glyph: "info",
+        headline: headline.to_owned(),
+        sentence,
+        what_now,
+    };
+    match failure {
+        Failure::SignIn => quiet(
+            StatusCode::UNAUTHORIZED,
+            "unauthenticated",
+            "Sign in first",
+            "Nobody is signed in, or the session has ended.".to_owned(),
+            "Sign in with an API key.",
+        ),
+        Failure::Forbidden(permission) => quiet(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "You may not see this",
+            format!("Your key lacks the permission {permission}."),
+            "Ask an administrator for a key with the role viewer, or sign in with another one.",
+        ),
+        Failure::NotFound(what) => quiet(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "There is no such thing here",
+            format!("There is no such {what}, or you may not see it."),
+            "Check the address. Finished jobs are removed some days after their end.",
+        ),
+        Failure::Invalid(why) => quiet(
+            StatusCode::BAD_REQUEST,
+            "invalid_request",
+            "That cannot be asked",
+            why.clone(),
+            "Correct the address or the form.",
+        ),
+        Failure::Forged => Face {
+            status: StatusCode::FORBIDDEN,
+            code: "form_token_mismatch",
+            tone: "warn",
+            glyph: "warn",
+            headline: "This form is not of your session".to_owned(),
+            sentence: "It was opened before you signed in, or it comes from another site.".to_owned(),
+            what_now: "Open the page again and send it from there.",
+        },
+        Failure::Store(error) if timed_out(error) => Face {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: "query_timeout",
+            tone: "warn",
+            glyph: "warn",
+            headline: "This took too long and was stopped".to_owned(),
+            sentence: "The database answers, but not within the time that a page may take.".to_owned(),
+            what_now: "Narrow the list by a kind or a queue, or wait until the database has less to do.",
+        },
+        Failure::Store(error) if db::unavailable(error) => Face {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: "database_unavailable",
+            tone: "bad",
+            glyph: "problem",
+            headline: "The database does not answer".to_owned(),
+            sentence: "Workers keep their leases as long as these live, and stop themselves before they end."
+                .to_owned(),
+            what_now: "This page tries again by itself every 5 s. See whether PostgreSQL is up and reachable.",
+        },
+        Failure::Store(_) | Failure::Render(_) => Face {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            code: "internal",
+            tone: "bad",
+            glyph: "problem",
+            headline: "This page failed".to_owned(),
+            sentence: "It is our mistake, and the log says more.".to_owned(),
+            what_now: "Try again; if it stays, look for the request's id in the log of the API.",
+        },
+    }
+}
+
+fn timed_out(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|e| e.code()).is_some_and(|code| code == "57014")
+}
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct Page<'a> {
+    shell: Shell,
+    tone: &'a str,
+    glyph: &'a str,
+    headline: &'a str,
+    sentence: &'a str,
+    code: &'a str,
+    status: u16,
+    request: Option<&'a str>,
+    what_now: &'a str,
+}
+
+/// Gives the failures of all routes their face: a redirect to sign in, or the page of a problem.
+pub(super) async fn dress(request: Request, next: Next) -> Response {
+    let (uri, headers) = (request.uri().clone(), request.headers().clone());
+    let id = request.extensions().get::<RequestId>().cloned();
+    let response = next.run(request).await;
+    match response.extensions().get::<Undressed>() {
+        None => response,
+        Some(Undressed(failure)) => {
+            let failure = Arc::clone(failure);
+            answer(&failure, &uri, &headers, id.as_ref())
+        }
+    }
+}
+
+fn answer(failure: &Failure, uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
+    let live = headers.get(PART).is_some_and(|part| part == "live");
+    if matches!(failure, Failure::SignIn) && !live {
+        let back = uri.path_and_query().map_or("/", |path| path.as_str());
+        let next = form_urlencoded(back);
+        return Redirect::to(&format!("/login?next={next}")).into_response();
+    }
+    let face = face(failure);
+    if face.status.is_server_error() {
+        tracing::error!(error = failure as &dyn std::error::Error, http.path = uri.path(), "a page failed");
+    }
+    render(&face, uri, headers, id)
+}
+
+/// The bytes of a query's value, with everything but unreserved characters and slashes escaped.
+pub(super) fn form_urlencoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/') {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            encoded.push_str(&hex::encode_upper([byte]));
+        }
+    }
+    encoded
+}
+
+fn render(face: &Face, uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
+    let back = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut shell = Shell::bare(Theme::of(headers), back);
+    shell.title.clone_from(&face.headline);
+    let away = face.code == "database_unavailable";
+    shell.again = away.then_some(AGAIN_SECONDS);
+    let page = Page {
+        shell,
+        tone: face.tone,
+        glyph: face.glyph,
+        headline: &face.headline,
+        sentence: &face.sentence,
+        code: face.code,
+        status: face.status.as_u16(),
+        request: id.map(|id| id.0.as_str()),
+        what_now: face.what_now,
+    };
+    let Ok(html) = page.render() else { return face.status.into_response() };
+    let mut response =
+        (face.status, [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-store")], html)
+            .into_response();
+    if away {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(AGAIN_SECONDS));
+    }
+    response
+}
+
+/// The page for an address that does not exist, for requests that want HTML.
+#[must_use]
+pub(crate) fn not_found(uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
+    let mut response = render(&face(&Failure::NotFound("page")), uri, headers, id);
+    headers::harden(response.headers_mut());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_in_an_address_cannot_become_another_one() {
+        assert_eq!(form_urlencoded("/jobs?state=running&a=b c#é"), "/jobs%3Fstate%3Drunning%26a%3Db%20c%23%C3%A9");
+    }
+
+    #[test]
+    fn a_database_that_is_away_is_told_from_a_mistake_of_ours() {
+        let status = |error| face(&Failure::Store(error)).status;
+        assert_eq!(status(sqlx::Error::PoolTimedOut), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status(sqlx::Error::RowNotFound), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,49 @@
+//! The dashboard: pages rendered on the server, one struct and one template each, at `/`.
+//!
+//! # Consistency
+//! A page reads on one snapshot, within a time limit for each statement and a bounded number of them; its foot says
+//! how many and how long. Whatever a page says comes from the domain: no SQL and no decision about jobs stands here.
+//!
+//! # Live
+//! `/v1/events` says only that something changed. The script then fetches the page's own address again, with a header
+//! that lets the server leave out the rest, and swaps the regions that differ. The ETag is made from the page without
+//! its ages, so that a page on which nothing happened is answered by 304.
+//!
+//! # Rights
+//! A browser signs in with an API key and gets a session; the session's cookie opens pages and the stream of events
+//! and nothing else. Forms carry a token of their session.
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use crate::App;
+
+mod assets;
+mod chart;
+mod failure;
+mod headers;
+mod job;
+mod jobs;
+mod login;
+mod overview;
+mod page;
+mod theme;
+mod verdict;
+mod words;
+
+pub(crate) use failure::not_found;
+pub(crate) use page::session_caller;
+
+/// The routes of all pages, with their security headers.
+pub fn router() -> Router<App> {
+    Router::new()
+        .route("/", get(overview::show))
+        .route("/jobs", get(jobs::show))
+        .route("/jobs/{id}", get(job::show))
+        .route("/login", get(login::show).post(login::sign_in))
+        .route("/logout", post(login::sign_out))
+        .route("/theme", post(theme::choose))
+        .layer(axum::middleware::from_fn(failure::dress))
+        .route("/assets/{name}", get(assets::serve))
+        .layer(axum::middleware::from_fn(headers::secure))
+}
