@@ -34,6 +34,8 @@ pub struct Config {
     pub max_listeners: usize,
     /// Whether `GET /metrics` is open without a key: only where the port is private.
     pub metrics_public: bool,
+    /// Whether browsers reach the dashboard over TLS: its cookies are then for TLS only.
+    pub secure_cookies: bool,
     /// Longest wait for open requests when the process ends.
     pub drain: Duration,
 }
@@ -47,6 +49,7 @@ impl Default for Config {
             max_connections: 1024,
             max_listeners: 256,
             metrics_public: false,
+            secure_cookies: false,
             drain: Duration::from_secs(10),
         }
     }

@@ -124,16 +124,18 @@ pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
     let mut known: Option<ChangeMarks> = None;
     while shutdown.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
         if app.hub().position.receiver_count() == 0 {
+            known = None;
             continue;
         }
         match marks(app.pool()).await {
             Ok(new) => {
-                if let Some(old) = &known {
-                    app.hub().position.send_if_modified(|position| {
-                        let after = position.after(old, &new);
-                        std::mem::replace(position, after) != after
-                    });
-                }
+                // What changed between a first listener's page and these first marks is not known: everything did.
+                let unknown = ChangeMarks { jobs: String::new(), workers: String::new(), moves: String::new() };
+                let old = known.as_ref().unwrap_or(&unknown);
+                app.hub().position.send_if_modified(|position| {
+                    let after = position.after(old, &new);
+                    std::mem::replace(position, after) != after
+                });
                 known = Some(new);
             }
             // The pages say themselves that their figures are old.

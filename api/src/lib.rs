@@ -5,6 +5,7 @@
 
 mod app;
 mod convert;
+pub mod dashboard;
 pub mod events;
 pub mod door;
 mod metrics;

@@ -45,6 +45,9 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/keys/{id}/revoke", Access::Needs(Permission::KeysManage)),
 ];
 
+/// Routes that a browser's session opens too. Only reads may stand here: a cookie travels by itself, a key does not.
+pub const BY_SESSION: &[&str] = &["/v1/events"];
+
 /// What a route needs; `None` where there is no such route. HEAD is answered as GET is.
 #[must_use]
 pub fn of(method: &str, path: &str) -> Option<Access> {

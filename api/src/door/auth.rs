@@ -65,10 +65,7 @@ async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
         Access::Needs(permission) => Some(permission),
     };
     if let Some(permission) = permission {
-        let presented = presented(request.headers())?;
-        let mut conn = app.pool().acquire().await?;
-        let caller = authority::authenticate(&mut conn, &presented).await?;
-        drop(conn);
+        let caller = caller(app, &path, request.headers()).await?;
         tracing::Span::current().record("identity.id", tracing::field::display(caller.identity));
         app.rates().take(caller.key)?;
         if !caller.may(permission) {
@@ -80,6 +77,17 @@ async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
         request.extensions_mut().insert(Caller(caller));
     }
     super::query::check(app.queries(), request.method().as_str(), &path, request.uri().query())
+}
+
+/// The owner of the presented key, or, where a page's script may listen, of the session's cookie.
+async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority::Caller, Failure> {
+    if access::BY_SESSION.contains(&path) && !headers.contains_key(AUTHORIZATION) {
+        let mut conn = app.pool().acquire().await?;
+        return crate::dashboard::session_caller(&mut conn, headers).await?.ok_or_else(missing);
+    }
+    let presented = presented(headers)?;
+    let mut conn = app.pool().acquire().await?;
+    Ok(authority::authenticate(&mut conn, &presented).await?)
 }
 
 fn presented(headers: &HeaderMap) -> Result<Presented, Failure> {

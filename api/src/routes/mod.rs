@@ -11,16 +11,19 @@ mod queues;
 
 use std::any::Any;
 
-use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
+use http::header::ACCEPT;
+use http::{HeaderMap, Uri};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
+use crate::door::auth;
 use crate::door::failure::Failure;
-use crate::door::{auth, observe};
+use crate::door::observe::{self, RequestId};
 
 /// Every described route. The guard's table and this list name the same routes: see [`crate::openapi`].
 pub(crate) fn described() -> OpenApiRouter<App> {
@@ -58,10 +61,21 @@ pub fn router(app: App) -> Router {
     let api = api.layer(from_fn_with_state(app.clone(), auth::guard));
     Router::new()
         .merge(api)
-        .fallback(|| async { Failure::not_found() })
+        .merge(crate::dashboard::router())
+        .fallback(nowhere)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
+}
+
+/// Programs get a problem, people a page.
+async fn nowhere(uri: Uri, headers: HeaderMap, id: Option<Extension<RequestId>>) -> Response {
+    let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accepts.contains("text/html") && !uri.path().starts_with("/v1/") {
+        crate::dashboard::not_found(&uri, &headers, id.as_ref().map(|Extension(id)| id))
+    } else {
+        Failure::not_found().into_response()
+    }
 }
 
 /// A bug in a handler costs one request, never the process.
