@@ -16,6 +16,8 @@ const MAX_KEY_BYTES: u64 = 4096;
 pub(crate) struct Api {
     client: wire::Client,
     url: String,
+    /// Where the key came from, for a message about its refusal.
+    origin: String,
     limit: Duration,
 }
 
@@ -26,8 +28,9 @@ impl Api {
     /// No key, or a key file that cannot be read.
     pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
         let url = settings.require(&table::URL)?.to_owned();
-        let client = wire::Client::new(&url, Some(key(settings)?))?;
-        Ok(Self { client, url, limit: settings.seconds(&table::TIMEOUT_SECONDS) })
+        let (key, origin) = key(settings)?;
+        let client = wire::Client::new(&url, Some(key))?;
+        Ok(Self { client, url, origin, limit: settings.seconds(&table::TIMEOUT_SECONDS) })
     }
 
     /// Makes one call, bounded in time.
@@ -39,6 +42,10 @@ impl Api {
         F: Future<Output = Result<T, wire::Error>>,
     {
         match tokio::time::timeout(self.limit, call(&self.client)).await {
+            Ok(Err(error)) if error.problem().is_some_and(|problem| problem.is(wire::Code::Unauthenticated)) => {
+                Err(anyhow::Error::from(error)
+                    .context(format!("the key from {} was refused by {}", self.origin, self.url)))
+            }
             Ok(answer) => Ok(answer?),
             Err(_elapsed) => {
                 let message = format!("{} did not answer within {:?}; raise timeout_seconds", self.url, self.limit);
@@ -48,12 +55,13 @@ impl Api {
     }
 }
 
-fn key(settings: &Settings) -> anyhow::Result<SecretString> {
+fn key(settings: &Settings) -> anyhow::Result<(SecretString, String)> {
     if let Some(key) = settings.secret(&table::KEY) {
-        return Ok(key);
+        let origin = settings.get(&table::KEY).map(|(_, source)| source.to_string());
+        return Ok((key, origin.unwrap_or_default()));
     }
     if let Some(path) = settings.path(&table::KEY_FILE) {
-        return read_key(&path);
+        return Ok((read_key(&path)?, path.display().to_string()));
     }
     let message = "no API key: set LEASEHOLD_KEY_FILE to a file that holds one (`leasehold dev` keeps its key in \
                    .leasehold/dev-key; `leasehold key bootstrap` makes the first of an installation)";

@@ -88,7 +88,7 @@ fn code_of_answer(error: &wire::Error) -> Exit {
             401 | 403 => Exit::Denied,
             404 => Exit::NotFound,
             409 | 412 => Exit::Conflict,
-            500.. => Exit::Unavailable,
+            502..=504 => Exit::Unavailable,
             _ => Exit::Failed,
         },
         wire::Error::Unreachable { .. } => Exit::Unavailable,

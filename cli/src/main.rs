@@ -6,12 +6,17 @@
 mod client;
 mod commands;
 mod database;
+mod demo;
+mod dev;
 mod environment;
 mod exit;
+mod interrupt;
 mod log;
 mod output;
+mod roles;
 mod runtime;
 mod settings;
+mod stack;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

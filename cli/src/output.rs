@@ -17,6 +17,11 @@ impl Output {
         Self { json }
     }
 
+    /// Whether programs read the answer.
+    pub(crate) fn is_json(self) -> bool {
+        self.json
+    }
+
     /// Shows `value` as JSON, or what `for_people` makes of it.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use uuid::Uuid;
-use wire::{Job, JobFilter, JobState, NewJob, Reason};
+use wire::{Attempt, Job, JobFilter, JobState, LogLine, NewJob, Reason, Step};
 
 use super::Context;
 use crate::client::Api;
@@ -19,6 +19,8 @@ use crate::runtime;
 const MAX_ARGS_BYTES: u64 = 4 * 1024 * 1024;
 /// Characters of arguments and errors in a table.
 const CELL_CHARS: usize = 60;
+/// Characters of a log line.
+const LINE_CHARS: usize = 500;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -240,41 +242,46 @@ async fn show(context: &Context, api: &Api, args: &Show) -> anyhow::Result<()> {
         }
     }
     context.output.show(&answer, |_| {
-        let mut text = details(&described(&job));
-        if let Some(attempts) = &attempts {
-            text.push_str("\n\nAttempts\n");
-            text.push_str(&table(
-                &["attempt", "outcome", "fences", "started", "ended", "error"],
-                attempts.iter().map(|it| {
-                    [
-                        it.attempt.to_string(),
-                        it.outcome.clone(),
-                        format!("{}-{}", it.first_fence, it.last_fence),
-                        moment(Some(it.started_at)),
-                        moment(Some(it.ended_at)),
-                        it.error.as_ref().map_or_else(String::new, |error| short(&error.to_string(), CELL_CHARS)),
-                    ]
-                }),
-            ));
-        }
-        if let Some(steps) = &steps {
-            text.push_str("\n\nSteps\n");
-            text.push_str(&table(
-                &["seq", "fence", "at", "name", "evidence"],
-                steps.iter().map(|it| {
-                    let evidence = short(&it.evidence.to_string(), CELL_CHARS);
-                    [it.seq.to_string(), it.fence.to_string(), moment(Some(it.at)), it.name.clone(), evidence]
-                }),
-            ));
-        }
-        if let Some(log) = &log {
-            text.push_str("\n\nLog\n");
-            for line in log {
-                text.push_str(&format!("{}  {:5} {}\n", moment(Some(line.at)), line.level, short(&line.line, 500)));
-            }
-        }
-        text
+        let parts =
+            [attempts.as_deref().map(attempts_told), steps.as_deref().map(steps_told), log.as_deref().map(log_told)];
+        [details(&described(&job))].into_iter().chain(parts.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
     })
+}
+
+fn attempts_told(attempts: &[Attempt]) -> String {
+    if attempts.is_empty() {
+        return "No attempt has ended without ending the job.".to_owned();
+    }
+    let rows = attempts.iter().map(|it| {
+        [
+            it.attempt.to_string(),
+            it.outcome.clone(),
+            format!("{}-{}", it.first_fence, it.last_fence),
+            moment(Some(it.started_at)),
+            moment(Some(it.ended_at)),
+            it.error.as_ref().map_or_else(String::new, |error| short(&error.to_string(), CELL_CHARS)),
+        ]
+    });
+    format!("Attempts\n{}", table(&["attempt", "outcome", "fences", "started", "ended", "error"], rows))
+}
+
+fn steps_told(steps: &[Step]) -> String {
+    if steps.is_empty() {
+        return "No steps were recorded.".to_owned();
+    }
+    let rows = steps.iter().map(|it| {
+        let evidence = short(&it.evidence.to_string(), CELL_CHARS);
+        [it.seq.to_string(), it.fence.to_string(), moment(Some(it.at)), it.name.clone(), evidence]
+    });
+    format!("Steps\n{}", table(&["seq", "fence", "at", "name", "evidence"], rows))
+}
+
+fn log_told(log: &[LogLine]) -> String {
+    if log.is_empty() {
+        return "The log is empty.".to_owned();
+    }
+    let line = |it: &LogLine| format!("{}  {:5} {}", moment(Some(it.at)), it.level, short(&it.line, LINE_CHARS));
+    format!("Log\n{}", log.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
 fn described(job: &Job) -> Vec<(&'static str, String)> {

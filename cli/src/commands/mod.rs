@@ -1,5 +1,6 @@
 //! The command line: one file a noun, and here what they share.
 
+mod api;
 mod completions;
 mod config;
 mod instance;
@@ -8,6 +9,8 @@ mod key;
 mod migrate;
 mod queue;
 mod region;
+mod sandbox;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -32,17 +35,25 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
     /// The configuration file [default: leasehold.toml in the working folder, if it is there]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Everywhere")]
     config: Option<PathBuf>,
     /// Answer in JSON, for programs
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve the HTTP API and the dashboard
+    Api(api::Args),
+    /// Run jobs, or look at the workers that do
+    Worker(worker::Args),
     /// Bring the database's schema to this program's version
     Migrate(migrate::Args),
+    /// Run the whole of Leasehold on this machine, for a developer
+    Dev(sandbox::Dev),
+    /// Watch one real move that proves itself
+    Demo(sandbox::Demo),
     /// Enqueue, look at and steer jobs
     #[command(subcommand)]
     Job(job::Command),
@@ -85,9 +96,17 @@ impl Context {
     /// # Errors
     /// What is wrong with them.
     pub(crate) fn settings(&self, flags: Vec<(&'static Setting, Option<String>)>) -> anyhow::Result<Settings> {
-        let settings = self.sources(flags).read()?;
+        let settings = self.quiet_settings(flags)?;
         crate::log::start(&settings)?;
         Ok(settings)
+    }
+
+    /// The settings, for a command that sets up its log elsewhere.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn quiet_settings(&self, flags: Vec<(&'static Setting, Option<String>)>) -> anyhow::Result<Settings> {
+        Ok(self.sources(flags).read()?)
     }
 
     /// The API with the caller's key, for a verb.
@@ -106,6 +125,10 @@ impl Context {
 pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     let context = Context { output: Output::new(cli.global.json), global: cli.global };
     match cli.command {
+        Command::Api(args) => api::run(&context, args),
+        Command::Worker(args) => worker::run(&context, args),
+        Command::Dev(args) => sandbox::dev(&context, args),
+        Command::Demo(args) => sandbox::demo(&context, &args),
         Command::Migrate(args) => migrate::run(&context, &args),
         Command::Job(command) => job::run(&context, command),
         Command::Queue(command) => queue::run(&context, command),

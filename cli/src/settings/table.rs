@@ -83,6 +83,14 @@ settings! {
     DATABASE_MAX_CONNECTIONS = Setting::new("database.max_connections", Bounds::Number(2, 500), "Connections that one process opens at most.").or("16");
 
     API_LISTEN = Setting::new("api.listen", Bounds::Address, "Where the API and the dashboard listen. Give port 0 for a free one; the chosen one is logged.").or("127.0.0.1:7070").flag("listen");
+    API_REQUEST_TIMEOUT_SECONDS = Setting::new("api.request_timeout_seconds", Bounds::Number(1, 600), "Longest time of a request that is no stream.").or("30");
+    API_RATE_PER_SECOND = Setting::new("api.rate_per_second", Bounds::Number(1, 100_000), "Requests a second that one key may send in the long run.").or("200");
+    API_RATE_BURST = Setting::new("api.rate_burst", Bounds::Number(1, 100_000), "Requests that one key may send at once.").or("400");
+    API_MAX_CONNECTIONS = Setting::new("api.max_connections", Bounds::Number(1, 100_000), "Connections that are open at once; more wait to be accepted.").or("1024");
+    API_MAX_LISTENERS = Setting::new("api.max_listeners", Bounds::Number(1, 100_000), "Streams of events that are open at once.").or("256");
+    API_METRICS_PUBLIC = Setting::new("api.metrics_public", Bounds::Switch, "Whether `GET /metrics` needs no key: only where the port is private.").or("false");
+    API_SECURE_COOKIES = Setting::new("api.secure_cookies", Bounds::Switch, "Whether the dashboard's session cookie is sent over TLS alone: true behind a proxy that ends TLS.").or("false");
+    API_DRAIN_SECONDS = Setting::new("api.drain_seconds", Bounds::Number(1, 600), "How long open requests may take to end after SIGTERM.").or("10");
 
     WORKER_QUEUES = Setting::new("worker.queues", Bounds::List, "The queues that are served. A box serves its own queue as well.").or("default").flag("queues");
     WORKER_KINDS = Setting::new("worker.kinds", Bounds::List, "The kinds that are run; all that the program knows where none is named.").flag("kinds");
@@ -91,12 +99,14 @@ settings! {
 
     NODE_IDENTITY = Setting::new("node.identity", Bounds::Text, "The box's identity. With it the worker does the work of this box.").flag("node");
     NODE_REGION = Setting::new("node.region", Bounds::Text, "The code of the region that the box stands in.").flag("region");
-    NODE_DATA_DIR = Setting::new("node.data_dir", Bounds::Path, "The folder that holds the box's databases. One worker at a time uses it.").flag("data-dir");
+    NODE_DATA_DIR = Setting::new("node.data_dir", Bounds::Path, "The folder of everything that the box keeps. One worker at a time uses it.").flag("data-dir");
     NODE_DATA_BUCKET = Setting::new("node.data_bucket", Bounds::Text, "The region's data bucket.").flag("data-bucket");
     NODE_DATA_BUCKET_REGION = Setting::new("node.data_bucket_region", Bounds::Text, "The object store's own name for the place of that bucket, such as `eu-central-1`.").flag("data-bucket-region");
 
-    S3_ENDPOINT = Setting::new("s3.endpoint", Bounds::Url(&["http", "https"]), "The object store; AWS where it is not set.").flag("s3-endpoint");
-    S3_ACCESS_KEY_ID = Setting::new("s3.access_key_id", Bounds::Text, "The access key. The rights that it needs, and must not have, are in docs/guarantees.md.").secret();
+    NODE_ROUND_INTERVAL_SECONDS = Setting::new("node.round_interval_seconds", Bounds::Number(1, 3600), "The wait between two rounds of a move.").or("30");
+
+    S3_ENDPOINT = Setting::new("s3.endpoint", Bounds::Url(&["http", "https"]), "The object store, buckets by path; AWS where it is not set. `{region}` in it stands for the region of the bucket that is spoken to.").flag("s3-endpoint");
+    S3_ACCESS_KEY_ID = Setting::new("s3.access_key_id", Bounds::Text, "The access key; without one, AWS's default chain: environment, profile, web identity, container, instance.").secret();
     S3_SECRET_ACCESS_KEY = Setting::new("s3.secret_access_key", Bounds::Text, "The secret access key.").secret();
 
     DEV_DIR = Setting::new("dev.dir", Bounds::Path, "Where `leasehold dev` keeps its database, buckets, logs and key.").or(".leasehold").flag("dir");
@@ -143,7 +153,14 @@ mod tests {
 
     #[test]
     fn numbers_name_their_unit_unless_they_count() {
-        const COUNTS: [&str; 2] = ["database.max_connections", "worker.concurrency"];
+        const COUNTS: [&str; 6] = [
+            "database.max_connections",
+            "worker.concurrency",
+            "api.rate_per_second",
+            "api.rate_burst",
+            "api.max_connections",
+            "api.max_listeners",
+        ];
         for setting in ALL.iter().filter(|setting| matches!(setting.bounds, Bounds::Number(..))) {
             let has_unit = ["_seconds", "_ms", "_bytes"].iter().any(|unit| setting.key.ends_with(unit));
             assert!(has_unit || COUNTS.contains(&setting.key), "{}", setting.key);

@@ -1,0 +1,46 @@
+//! `leasehold dev` and `leasehold demo`
+
+use std::path::PathBuf;
+
+use super::Context;
+use crate::exit::Exit;
+use crate::settings::table;
+use crate::stack::Narrator;
+use crate::{demo, dev, runtime};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: leasehold dev\n\n\
+    Starts a private PostgreSQL, an S3 server, the API with the dashboard, and a worker in each of two regions, all on\n\
+    loopback. State is kept in the folder and taken up by the next start. Ctrl-C ends everything.")]
+pub(crate) struct Dev {
+    /// Where everything is kept [default: .leasehold]
+    #[arg(long, value_name = "PATH")]
+    dir: Option<String>,
+    /// The port of the API and the dashboard [default: the one of api.listen, 7070]
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: leasehold demo\n\n\
+    Needs PostgreSQL's server binaries and litestream, and fetches what is missing where it can. Ends with 0 when\n\
+    everything was proven. Its folder is removed then, and kept where something failed.")]
+pub(crate) struct Demo {}
+
+pub(crate) fn dev(context: &Context, args: Dev) -> anyhow::Result<Exit> {
+    let settings = context.quiet_settings(vec![(&table::DEV_DIR, args.dir)])?;
+    let dir = PathBuf::from(settings.require(&table::DEV_DIR)?);
+    let port = args.port.unwrap_or_else(|| settings.address(&table::API_LISTEN).port());
+    crate::log::start_in(&dir, &settings)?;
+    let narrator = Narrator::new(context.output.is_json());
+    runtime::run(dev::run(dir, port, &narrator))?;
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn demo(context: &Context, _args: &Demo) -> anyhow::Result<Exit> {
+    let settings = context.quiet_settings(Vec::new())?;
+    let narrator = Narrator::new(context.output.is_json());
+    let proof = runtime::run(demo::run(&settings, &narrator))?;
+    context.output.show(&proof, |proof| proof.told())?;
+    Ok(Exit::Ok)
+}

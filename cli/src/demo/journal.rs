@@ -1,0 +1,121 @@
+//! The journal of the move: what each round did, on the database's clock.
+
+use anyhow::Context as _;
+use domain::ids::{Host, MoveId};
+use domain::instances::moves::{self, MoveStep, RoundNumbers};
+use sqlx::PgPool;
+
+/// Most rows that are read at once; the demo's move has a handful.
+const PAGE: u16 = 200;
+
+/// A reader of one move's journal that tells each ended round once.
+pub(super) struct Journal {
+    pool: PgPool,
+    id: MoveId,
+    told: i64,
+    rounds: u32,
+    copied: u64,
+    copied_bytes: u64,
+}
+
+impl Journal {
+    /// The journal of the host's open move.
+    pub(super) async fn of_host(pool: PgPool, host: &str) -> anyhow::Result<Self> {
+        let host = Host::new(host)?;
+        let open = moves::open_of_host(&mut *pool.acquire().await?, &host).await?;
+        let id = open.context("the move that was just accepted is not open")?.id;
+        Ok(Self { pool, id, told: 0, rounds: 0, copied: 0, copied_bytes: 0 })
+    }
+
+    /// One line for each round that ended since the last call, oldest first.
+    pub(super) async fn news(&mut self) -> anyhow::Result<Vec<String>> {
+        let mut lines = Vec::new();
+        // Rounds run one at a time: those behind one that has not ended are not there yet.
+        for step in self.steps().await?.iter().filter(|step| step.step == "round" && step.ended_at.is_some()) {
+            if step.id <= self.told {
+                continue;
+            }
+            self.told = step.id;
+            self.rounds += 1;
+            let numbers = numbers(step);
+            self.copied += numbers.copied;
+            self.copied_bytes += numbers.copied_bytes;
+            lines.push(line(step, &numbers));
+        }
+        Ok(lines)
+    }
+
+    /// The round that made the move ready.
+    pub(super) async fn promoting_round(&self) -> anyhow::Result<MoveStep> {
+        let steps = self.steps().await?;
+        let ready = steps.iter().find(|step| step.step == "ready").context("the journal does not tell of `ready`")?;
+        let number = ready.evidence["round"].as_i64().context("the journal does not say which round made it ready")?;
+        steps
+            .iter()
+            // A round that a lost lease cut off may stand open under the same number: the one that ended counts.
+            .find(|step| step.step == "round" && step.round.map(i64::from) == Some(number) && step.ended_at.is_some())
+            .cloned()
+            .with_context(|| format!("the journal does not tell of round {number}, which made it ready"))
+    }
+
+    /// What holds the move up, for a message.
+    pub(super) async fn obstacle(&self) -> anyhow::Result<String> {
+        let open = moves::get(&mut *self.pool.acquire().await?, self.id).await?;
+        let obstacle = open.and_then(|open| open.status.obstacle);
+        Ok(obstacle.map_or_else(|| "no round has ended".to_owned(), |it| format!("{} ({})", it.message, it.code)))
+    }
+
+    /// Rounds that were told of.
+    pub(super) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Objects and bytes that they copied.
+    pub(super) fn copied(&self) -> (u64, u64) {
+        (self.copied, self.copied_bytes)
+    }
+
+    /// Every row, oldest first.
+    async fn steps(&self) -> anyhow::Result<Vec<MoveStep>> {
+        let mut steps = moves::steps(&mut *self.pool.acquire().await?, self.id, None, PAGE).await?;
+        steps.reverse();
+        Ok(steps)
+    }
+}
+
+fn numbers(step: &MoveStep) -> RoundNumbers {
+    serde_json::from_value(step.evidence["numbers"].clone()).unwrap_or_default()
+}
+
+fn line(step: &MoveStep, numbers: &RoundNumbers) -> String {
+    let left = numbers.differ_copies + numbers.differ_deletes;
+    format!(
+        "round {}: copied {} objects ({}) in {} iterations, deleted {}; {left} differences left, {} requests: {}",
+        step.round.unwrap_or_default(),
+        numbers.copied,
+        size(numbers.copied_bytes),
+        numbers.iterations,
+        numbers.deleted,
+        numbers.requests,
+        step.outcome.as_deref().unwrap_or("?"),
+    )
+}
+
+/// Bytes as people read them.
+pub(super) fn size(bytes: u64) -> String {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        0..KIB => format!("{bytes} B"),
+        KIB..MIB => format!("{:.1} KiB", bytes as f64 / KIB as f64),
+        MIB.. => format!("{:.1} MiB", bytes as f64 / MIB as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_are_told_in_the_unit_that_fits() {
+        assert_eq!([0, 1023, 1024, 1 << 20].map(super::size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB"]);
+    }
+}

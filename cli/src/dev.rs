@@ -1,0 +1,54 @@
+//! `leasehold dev`: the whole of Leasehold on this machine, kept running.
+//!
+//! State is in one folder and taken up again at the next start: the database, the buckets, the key.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+
+use crate::interrupt;
+use crate::stack::{Narrator, Options, Stack, key_path};
+
+/// How often the processes are looked at.
+const LOOK_PACE: Duration = Duration::from_millis(500);
+
+/// Runs until it is asked to end.
+///
+/// # Errors
+/// What did not start, or ended by itself.
+pub(crate) async fn run(dir: PathBuf, port: u16, narrator: &Narrator) -> anyhow::Result<()> {
+    let interrupted = interrupt::first()?;
+    let key_path = key_path(&dir);
+    let options = Options { dir, api_port: Some(port), keep: true };
+    let stack = tokio::select! {
+        stack = Stack::start(options, narrator) => stack?,
+        // Dropping what had started ends it.
+        () = interrupted.cancelled() => return Ok(()),
+    };
+    narrator.rest();
+    narrator.line(&format!(
+        "\nLeasehold is running. Ctrl-C ends it.\n  \
+         dashboard  {url}/\n  \
+         key        {key}\n             kept in {path}\n  \
+         logs       {logs}\n  \
+         try        LEASEHOLD_URL={url} LEASEHOLD_KEY_FILE={path} leasehold job enqueue system.noop\n",
+        url = stack.url,
+        key = stack.key.expose_secret(),
+        path = key_path.display(),
+        logs = stack.logs().display(),
+    ));
+    let ended = loop {
+        tokio::select! {
+            () = interrupted.cancelled() => break Ok(()),
+            () = tokio::time::sleep(LOOK_PACE) => {}
+        }
+        if let Err(error) = stack.check() {
+            break Err(error);
+        }
+    };
+    narrator.line("ending; Ctrl-C again ends at once");
+    stack.stop().await;
+    narrator.line("everything has ended");
+    ended
+}

@@ -1,0 +1,167 @@
+//! `leasehold worker`, the role: leases jobs and runs them until it is told to end.
+//!
+//! The first SIGTERM or Ctrl-C drains: nothing new is leased, running jobs get their time, what is
+//! left is handed to another worker. The second ends at once.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use domain::ids::{Kind, QueueName, RegionCode};
+use domain::nodes::Bucket;
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+use workers::jobs::{self, Environment};
+use workers::node::{NodeConfig, NodeContext};
+use workers::objects::{Credentials, Endpoint};
+use workers::runner::{RunnerConfig, Worker};
+use workers::seam::PgLeaseStore;
+
+use super::{Outage, wait_for_schema};
+use crate::exit::{Ending, Exit};
+use crate::settings::{Setting, Settings, table};
+use crate::{database, interrupt};
+
+/// Runs the role.
+///
+/// # Errors
+/// Settings that do not fit together, a schema or a node that is refused, a worker that cannot go on.
+pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
+    let stop_now = CancellationToken::new();
+    let shutdown = interrupt::watch(&stop_now)?;
+    let node = node_config(settings)?;
+    let mut queues = names(settings, &table::WORKER_QUEUES, |name| QueueName::new(name))?;
+    let kinds = names(settings, &table::WORKER_KINDS, |name| Kind::new(name))?;
+    let pool = database::connect_lazy(settings)?;
+    if !wait_for_schema(&pool, &shutdown).await? {
+        return Ok(Exit::Ok);
+    }
+
+    let mut environment = Environment::new(pool.clone());
+    // Held until the end: two workers on one folder would be two boxes in one.
+    let mut _folder = None;
+    let mut keeping = None;
+    let identity = node.as_ref().map(|node| node.identity.clone());
+    if let Some(config) = node {
+        _folder = Some(take_folder(&config.data_dir)?);
+        let Some(node) = register(&pool, &config, &shutdown).await? else { return Ok(Exit::Ok) };
+        queues.extend(node.queues());
+        keeping = Some(tokio::spawn(workers::node::keep(pool.clone(), node.clone(), shutdown.clone())));
+        environment.node = Some(node);
+    }
+    let registry = jobs::registry(&environment);
+    refuse_unknown(&kinds, registry.specs().iter().map(|spec| spec.kind.as_str()))?;
+    let config = RunnerConfig {
+        queues,
+        kinds: (!kinds.is_empty()).then_some(kinds),
+        concurrency: u16::try_from(settings.number(&table::WORKER_CONCURRENCY)).unwrap_or(u16::MAX),
+        drain: settings.seconds(&table::WORKER_DRAIN_SECONDS),
+        node: identity,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        ..RunnerConfig::default()
+    };
+    let store = Arc::new(PgLeaseStore::new(&pool));
+    let ended = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone()).await;
+    shutdown.cancel();
+    if let Some(keeping) = keeping {
+        keeping.await.context("end the node's beat")?;
+    }
+    let summary = ended?;
+    if summary.abandoned > 0 {
+        tracing::warn!(worker.id = %summary.worker, leases = summary.abandoned, "leases were left to expire");
+    }
+    Ok(if stop_now.is_cancelled() { Exit::Failed } else { Exit::Ok })
+}
+
+/// The box, where this worker is one.
+fn node_config(settings: &Settings) -> anyhow::Result<Option<NodeConfig>> {
+    let Some(identity) = settings.text(&table::NODE_IDENTITY) else { return Ok(None) };
+    let region = settings.require(&table::NODE_REGION)?;
+    let region = RegionCode::new(region).map_err(|error| wrong(&table::NODE_REGION, &error))?;
+    let data = Bucket {
+        name: settings.require(&table::NODE_DATA_BUCKET)?.to_owned(),
+        region: settings.require(&table::NODE_DATA_BUCKET_REGION)?.to_owned(),
+    };
+    let data_dir = settings.require(&table::NODE_DATA_DIR)?.into();
+    let mut config = NodeConfig::new(identity, region, data.clone(), endpoint(settings, data.region)?, data_dir);
+    config.round_interval = settings.seconds(&table::NODE_ROUND_INTERVAL_SECONDS);
+    Ok(Some(config))
+}
+
+fn endpoint(settings: &Settings, region: String) -> anyhow::Result<Endpoint> {
+    let url = settings.text(&table::S3_ENDPOINT).map(str::to_owned);
+    let key = (settings.text(&table::S3_ACCESS_KEY_ID), settings.secret(&table::S3_SECRET_ACCESS_KEY));
+    let credentials = match key {
+        (Some(access_key), Some(secret_key)) => {
+            Credentials::Static { access_key: access_key.to_owned(), secret_key, session_token: None }
+        }
+        (None, None) => Credentials::Chain,
+        (Some(_), None) | (None, Some(_)) => {
+            let message =
+                "s3.access_key_id and s3.secret_access_key go together; without both, AWS's default chain is used";
+            return Err(Ending { exit: Exit::Usage, message: message.to_owned() }.into());
+        }
+    };
+    // Nearly every store that is not AWS wants the bucket in the path.
+    let force_path_style = url.is_some();
+    Ok(Endpoint { url, region, force_path_style, credentials })
+}
+
+/// Registers the box; `None` where `shutdown` came first. A database that went away is waited for.
+async fn register(
+    pool: &PgPool,
+    config: &NodeConfig,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Option<NodeContext>> {
+    let mut outage = Outage::default();
+    loop {
+        match NodeContext::register(pool, config.clone()).await {
+            Ok(node) => return Ok(Some(node)),
+            Err(error) if error.is_transient() => {
+                if !outage.wait("the node cannot register yet; trying again", &error, shutdown).await {
+                    return Ok(None);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn take_folder(dir: &Path) -> anyhow::Result<File> {
+    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    let path = dir.join("lock");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let message = format!("another worker uses {}: one worker a box", dir.display());
+            Err(Ending { exit: Exit::Conflict, message }.into())
+        }
+        Err(error) => Err(error).with_context(|| format!("lock {}", path.display())),
+    }
+}
+
+fn names<T, E: std::fmt::Display>(
+    settings: &Settings,
+    setting: &Setting,
+    read: impl Fn(&str) -> Result<T, E>,
+) -> anyhow::Result<Vec<T>> {
+    settings.list(setting).iter().map(|name| read(name).map_err(|error| wrong(setting, &error))).collect()
+}
+
+fn wrong(setting: &Setting, error: &dyn std::fmt::Display) -> anyhow::Error {
+    Ending { exit: Exit::Usage, message: format!("{}: {error}", setting.key) }.into()
+}
+
+fn refuse_unknown<'a>(kinds: &[Kind], known: impl Iterator<Item = &'a str> + Clone) -> anyhow::Result<()> {
+    for kind in kinds {
+        if !known.clone().any(|name| name == kind.as_str()) {
+            let known: Vec<&str> = known.collect();
+            let message =
+                format!("worker.kinds: {kind} is not a kind that this worker can run; it can run {}", known.join(", "));
+            bail!(Ending { exit: Exit::Usage, message });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The API and the boxes of the sandbox: this program, started as the roles that it is in production.
+//!
+//! Children get what they need by name and nothing of the user's environment, and secrets in
+//! variables: arguments are seen by every user of a machine.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use sandbox::exec::{Running, Signal, Spawn};
+use sandbox::s3::Identity;
+use tokio::net::TcpStream;
+
+use super::regions::Site;
+
+/// How long the API may take until it listens.
+const API_LIMIT: Duration = Duration::from_secs(30);
+/// Pause between two looks.
+const POLL: Duration = Duration::from_millis(20);
+/// How long a child may take to end after SIGTERM. A worker's own drain is shorter.
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// How long a worker of the sandbox waits for its running jobs when it ends.
+const DRAIN_SECONDS: &str = "8";
+
+/// What every child needs.
+#[derive(Debug)]
+pub(super) struct Family {
+    program: PathBuf,
+    dir: PathBuf,
+    logs: PathBuf,
+    database_url: String,
+}
+
+impl Family {
+    /// Children of this program that work in `dir`, log into `logs` and share a database.
+    pub(super) fn new(dir: &Path, logs: &Path, database_url: String) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("find this program's own file")?;
+        Ok(Self { program, dir: dir.to_owned(), logs: logs.to_owned(), database_url })
+    }
+
+    /// Starts the API and waits until it listens.
+    ///
+    /// # Errors
+    /// Where it ended or did not listen in time, with the end of its log.
+    pub(super) async fn start_api(&self, port: u16) -> anyhow::Result<Running> {
+        let address = format!("127.0.0.1:{port}");
+        let child = self.role("api", "api").env("LEASEHOLD_API_LISTEN", &address).start()?;
+        let deadline = Instant::now() + API_LIMIT;
+        while TcpStream::connect(&address).await.is_err() {
+            if child.status().is_some() || Instant::now() >= deadline {
+                bail!("the API does not listen on {address}; its log:\n{}", child.log_tail());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(child)
+    }
+
+    /// Starts the worker of a region's box.
+    ///
+    /// # Errors
+    /// Where it could not be started at all; that it serves is seen in the API.
+    pub(super) fn start_box(&self, site: Site, s3_endpoint: &str, key: &Identity) -> anyhow::Result<Running> {
+        let data = self.dir.join("boxes").join(site.code);
+        std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
+        let child = self
+            .role("worker", &format!("worker-{}", site.code))
+            .env("LEASEHOLD_NODE_IDENTITY", site.node)
+            .env("LEASEHOLD_NODE_REGION", site.code)
+            .env("LEASEHOLD_NODE_DATA_DIR", data)
+            .env("LEASEHOLD_NODE_DATA_BUCKET", site.bucket)
+            .env("LEASEHOLD_NODE_DATA_BUCKET_REGION", site.bucket_region)
+            .env("LEASEHOLD_S3_ENDPOINT", s3_endpoint)
+            .env("LEASEHOLD_S3_ACCESS_KEY_ID", &key.access_key)
+            .env("LEASEHOLD_S3_SECRET_ACCESS_KEY", &key.secret_key)
+            .env("LEASEHOLD_WORKER_DRAIN_SECONDS", DRAIN_SECONDS)
+            .start()?;
+        Ok(child)
+    }
+
+    fn role(&self, role: &str, log: &str) -> Spawn {
+        // A folder of their own, so that no leasehold.toml of the user's steers them.
+        Spawn::new(&self.program)
+            .arg(role)
+            .cwd(&self.dir)
+            .env("LEASEHOLD_DATABASE_URL", &self.database_url)
+            .env("LEASEHOLD_LOG_FORMAT", "json")
+            .log_file(self.logs.join(format!("{log}.log")))
+    }
+}
+
+/// Ends a child in order, and kills it where that takes too long.
+pub(super) async fn end(child: &Running) {
+    let stopped = child.stop(Signal::TERM, STOP_LIMIT).await;
+    if stopped.killed {
+        tracing::warn!(child = child.name(), pid = child.pid(), "did not end in time and was killed");
+    }
+}

@@ -1,0 +1,72 @@
+//! The administrator's key of a sandbox, kept in its folder for the next run.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use domain::authority::{self, MadeKey, NewKey, Scopes};
+use domain::ids::IdentityId;
+use secrecy::{ExposeSecret as _, SecretString};
+use sqlx::PgPool;
+
+/// Most keys that are looked through for the administrator's identity.
+const MAX_KEYS: u16 = 200;
+
+/// Where a sandbox in `dir` keeps its key.
+pub(crate) fn path(dir: &Path) -> PathBuf {
+    dir.join("dev-key")
+}
+
+/// The key that is kept in `dir` if the database still takes it, or a new one, kept there.
+pub(super) async fn of_administrator(pool: &PgPool, dir: &Path) -> anyhow::Result<SecretString> {
+    let path = path(dir);
+    if path.exists()
+        && let Ok(key) = crate::client::read_key(&path)
+        && is_accepted(pool, &key).await?
+    {
+        return Ok(key);
+    }
+    let mut transaction = pool.begin().await?;
+    let made = match authority::bootstrap(&mut transaction).await {
+        Ok(made) => made,
+        // The database was kept and the file was not: whoever may start the sandbox may have its key.
+        Err(authority::Error::AdministratorExists) => another(&mut transaction).await?,
+        Err(other) => return Err(other).context("make the administrator's key"),
+    };
+    transaction.commit().await?;
+    let key = made.secret.whole().clone();
+    write(&path, &key).with_context(|| format!("keep the key in {}", path.display()))?;
+    Ok(key)
+}
+
+async fn is_accepted(pool: &PgPool, key: &SecretString) -> anyhow::Result<bool> {
+    let Ok(presented) = authority::Presented::parse(key) else { return Ok(false) };
+    let mut conn = pool.acquire().await?;
+    match authority::authenticate(&mut conn, &presented).await {
+        Ok(_) => Ok(true),
+        Err(authority::Error::Refused(_)) => Ok(false),
+        Err(other) => Err(other).context("look at the kept key"),
+    }
+}
+
+async fn another(conn: &mut sqlx::PgConnection) -> anyhow::Result<MadeKey> {
+    let keys = authority::list_keys(conn, None, MAX_KEYS).await?;
+    let identity: IdentityId = keys
+        .iter()
+        .find(|key| key.identity_name == authority::BOOTSTRAP_NAME)
+        .map(|key| key.identity)
+        .context("the kept database has an administrator of another name; remove the folder to begin anew")?;
+    let new =
+        NewKey { identity, name: "sandbox".to_owned(), permissions: None, scopes: Scopes::default(), expires_at: None };
+    Ok(authority::create_key(conn, &new).await?)
+}
+
+/// Writes the key so that nobody else can ever read it: the mode is the file's from its beginning.
+fn write(path: &Path, key: &SecretString) -> std::io::Result<()> {
+    let _ = std::fs::remove_file(path);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{}", key.expose_secret())?;
+    file.sync_all()
+}
