@@ -6,6 +6,7 @@ mod enqueueing;
 mod evidence;
 mod fences;
 mod leasing;
+mod model;
 mod operating;
 mod races;
 mod rescuing;

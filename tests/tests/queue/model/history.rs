@@ -1,0 +1,372 @@
+//! Steps of a history, and the player that takes each on the database and on the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use domain::ids::{JobId, Kind, WorkerId};
+use domain::lease::Lease;
+use domain::queue::{self, Enqueued, Error, Fate, JobState, NewJob, Outcome, Renewed, Settlement, WorkerSpec};
+use proptest::prelude::*;
+use serde_json::json;
+use sqlx::pool::PoolConnection;
+use sqlx::{Postgres, Row as _};
+
+use super::reference::{LEASE_S, Model, Refusal};
+use crate::support::{Queue, job, queue_name};
+
+const KINDS: [&str; 2] = ["test.a", "test.b"];
+const QUEUES: [&str; 2] = ["one", "two"];
+/// What each worker serves: queues, kinds.
+const WORKERS: [(&[usize], &[usize]); 3] = [(&[0, 1], &[0, 1]), (&[0], &[0, 1]), (&[1], &[0])];
+/// The clock jumps by whole ticks, far more than a history takes by itself.
+const TICK_S: i64 = 30;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRow {
+    pub kind: usize,
+    pub queue: usize,
+    pub priority: i16,
+    pub delay_s: i64,
+    pub unique: Option<u8>,
+    pub max_attempts: i32,
+    pub max_interruptions: i32,
+    pub protected: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum Ending {
+    Complete,
+    Fail { after_s: i64 },
+    Snooze { after_s: i64 },
+    Discard,
+    Cancel,
+    Release,
+}
+
+impl Ending {
+    pub const fn after_s(&self) -> i64 {
+        match self {
+            Self::Fail { after_s } | Self::Snooze { after_s } => *after_s,
+            Self::Complete | Self::Discard | Self::Cancel | Self::Release => 0,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let after = Duration::from_secs(self.after_s().unsigned_abs());
+        match self {
+            Self::Complete => Outcome::Completed { result: json!(1) },
+            Self::Fail { .. } => Outcome::Failed { error: json!({"code": "x"}), after },
+            Self::Snooze { .. } => Outcome::Snoozed { after },
+            Self::Discard => Outcome::Discarded { error: json!({"code": "y"}) },
+            Self::Cancel => Outcome::Cancelled { reason: "z".to_owned() },
+            Self::Release => Outcome::Released,
+        }
+    }
+}
+
+/// One step. Jobs and leases are counted from the newest, modulo how many there ever were: so many are stale.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Enqueue(NewRow),
+    Lease { worker: usize, limit: u16 },
+    Renew { lease: usize },
+    Record { lease: usize },
+    Settle(Vec<(usize, Ending)>),
+    Rescue { limit: u16 },
+    Stage { limit: u16 },
+    CancelIgnored,
+    Cancel { job: usize },
+    Retry { job: usize },
+    Advance { ticks: i64 },
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    let wait = prop_oneof![Just(0), Just(TICK_S), Just(2 * TICK_S)];
+    let delay = prop_oneof![4 => Just(0), 1 => Just(TICK_S), 1 => Just(3 * TICK_S)];
+    let unique = prop_oneof![2 => Just(None), 1 => (0..2_u8).prop_map(Some)];
+    let new = (0..2_usize, 0..2_usize, -1..2_i16, delay, unique, 1..4, 1..4, prop::bool::weighted(0.15)).prop_map(
+        |(kind, queue, priority, delay_s, unique, max_attempts, max_interruptions, protected)| NewRow {
+            kind,
+            queue,
+            priority,
+            delay_s,
+            unique,
+            max_attempts,
+            max_interruptions,
+            protected,
+        },
+    );
+    let lease = prop_oneof![3 => 0..4_usize, 1 => 0..64_usize];
+    let ending = prop_oneof![
+        1 => Just(Ending::Complete),
+        3 => wait.clone().prop_map(|after_s| Ending::Fail { after_s }),
+        1 => wait.prop_map(|after_s| Ending::Snooze { after_s }),
+        1 => Just(Ending::Discard),
+        1 => Just(Ending::Cancel),
+        1 => Just(Ending::Release),
+    ];
+    prop_oneof![
+        5 => new.prop_map(Step::Enqueue),
+        6 => (0..WORKERS.len(), 1..4_u16).prop_map(|(worker, limit)| Step::Lease { worker, limit }),
+        2 => lease.clone().prop_map(|lease| Step::Renew { lease }),
+        2 => lease.clone().prop_map(|lease| Step::Record { lease }),
+        5 => prop::collection::vec((lease, ending), 1..4).prop_map(Step::Settle),
+        3 => (1..5_u16).prop_map(|limit| Step::Rescue { limit }),
+        3 => (1..5_u16).prop_map(|limit| Step::Stage { limit }),
+        1 => Just(Step::CancelIgnored),
+        3 => (0..8_usize).prop_map(|job| Step::Cancel { job }),
+        2 => (0..8_usize).prop_map(|job| Step::Retry { job }),
+        3 => (1..4_i64).prop_map(|ticks| Step::Advance { ticks }),
+    ]
+}
+
+/// What is compared of a job after each step.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    state: JobState,
+    attempt: i32,
+    max_attempts: i32,
+    interruptions: i32,
+    revision: i64,
+    fence: i64,
+    running: bool,
+    steps: i64,
+}
+
+pub struct Player<'a> {
+    q: &'a Queue,
+    conn: PoolConnection<Postgres>,
+    model: Model,
+    ids: Vec<JobId>,
+    leases: Vec<Lease>,
+    states: BTreeMap<JobId, JobState>,
+    /// Every change of a state that was seen.
+    pub edges: BTreeSet<(JobState, JobState)>,
+}
+
+impl<'a> Player<'a> {
+    /// Begins on an empty queue.
+    pub async fn start(q: &'a Queue) -> Self {
+        let mut conn = q.conn().await;
+        sqlx::raw_sql("truncate jobs, jobs_finished, job_attempts, job_steps, job_logs")
+            .execute(&mut *conn)
+            .await
+            .expect("an empty queue");
+        let (model, states, edges) = Default::default();
+        Self { q, conn, model, ids: Vec::new(), leases: Vec::new(), states, edges }
+    }
+
+    /// Takes one step on both sides; says what differs.
+    pub async fn play(&mut self, step: &Step) -> Result<(), String> {
+        self.model.step += 1;
+        match step {
+            Step::Enqueue(new) => self.enqueue(new).await?,
+            Step::Lease { worker, limit } => self.lease(*worker, *limit).await?,
+            Step::Settle(endings) => self.settle(endings).await?,
+            Step::Renew { lease } => {
+                if let Some(no) = self.some_lease(*lease) {
+                    let life = Duration::from_secs(LEASE_S.unsigned_abs());
+                    let told = queue::renew(&mut self.conn, &[(self.leases[no], life)]).await.map_err(text)?;
+                    let wanted = match self.model.renew(no) {
+                        None => Renewed::Lost,
+                        Some(false) => Renewed::Alive,
+                        Some(true) => Renewed::CancelRequested { reason: "asked".to_owned() },
+                    };
+                    same("the renewal", &told, &vec![wanted])?;
+                }
+            }
+            Step::Record { lease } => {
+                if let Some(no) = self.some_lease(*lease) {
+                    let done = queue::append_step(&mut self.conn, self.leases[no], "s", &json!(no), &json!({})).await;
+                    let accepted = match done {
+                        Ok(()) => true,
+                        Err(Error::LeaseLost(_)) => false,
+                        Err(other) => return Err(text(other)),
+                    };
+                    same("the step", &accepted, &self.model.step(no))?;
+                }
+            }
+            Step::Rescue { limit } => {
+                let done = queue::rescue_expired(&mut self.conn, *limit).await.map_err(text)?;
+                same("the rescue", &done, &self.model.rescue(usize::from(*limit)))?;
+            }
+            Step::Stage { limit } => {
+                let done = queue::stage_due(&mut self.conn, *limit).await.map_err(text)?;
+                same("the staging", &done, &self.model.stage(usize::from(*limit)))?;
+            }
+            Step::CancelIgnored => {
+                let done = queue::cancel_ignored(&mut self.conn, 2).await.map_err(text)?;
+                same("the ignored cancels", &done, &self.model.cancel_ignored(2))?;
+            }
+            Step::Cancel { job } => {
+                if let Some(i) = self.some_job(*job) {
+                    let done = queue::cancel(&mut self.conn, self.ids[i], "asked", None).await;
+                    same("the cancel", &refusal(done)?, &self.model.cancel(i))?;
+                }
+            }
+            Step::Retry { job } => {
+                if let Some(i) = self.some_job(*job) {
+                    let done = queue::retry(&mut self.conn, self.ids[i], None).await;
+                    same("the retry", &refusal(done)?, &self.model.retry(i))?;
+                }
+            }
+            Step::Advance { ticks } => {
+                self.model.now_s += ticks * TICK_S;
+                self.q.db.clock().advance(Duration::from_secs((ticks * TICK_S).unsigned_abs())).await;
+            }
+        }
+        self.compare().await
+    }
+
+    fn some_lease(&self, n: usize) -> Option<usize> {
+        n.checked_rem(self.leases.len()).map(|back| self.leases.len() - 1 - back)
+    }
+
+    fn some_job(&self, n: usize) -> Option<usize> {
+        n.checked_rem(self.ids.len()).map(|back| self.ids.len() - 1 - back)
+    }
+
+    async fn enqueue(&mut self, new: &NewRow) -> Result<(), String> {
+        let run_at = if new.delay_s > 0 {
+            Some(self.q.db.clock().now().await + Duration::from_secs(new.delay_s.unsigned_abs()))
+        } else {
+            None
+        };
+        let asked = NewJob {
+            kind: Kind::new(KINDS[new.kind]).expect("a name"),
+            queue: queue_name(QUEUES[new.queue]),
+            priority: new.priority,
+            run_at,
+            unique_key: new.unique.map(|key| key.to_string()),
+            max_attempts: new.max_attempts,
+            max_interruptions: new.max_interruptions,
+            protected: new.protected,
+            ..job()
+        };
+        let made = queue::enqueue(&mut self.conn, &asked).await.map_err(text)?;
+        let wanted = match self.model.enqueue(new) {
+            Ok(_) => {
+                self.ids.push(asked.id);
+                Enqueued::Created(asked.id)
+            }
+            Err(holder) => Enqueued::Existing(self.ids[holder]),
+        };
+        same("the enqueue", &made, &wanted)
+    }
+
+    async fn lease(&mut self, worker: usize, limit: u16) -> Result<(), String> {
+        let (queues, kinds) = WORKERS[worker];
+        let life = Duration::from_secs(LEASE_S.unsigned_abs());
+        let spec = WorkerSpec {
+            worker: WorkerId::generate(),
+            queues: queues.iter().map(|&q| queue_name(QUEUES[q])).collect(),
+            kinds: kinds.iter().map(|&k| (Kind::new(KINDS[k]).expect("a name"), life)).collect(),
+        };
+        let got = queue::lease_next(&mut self.conn, &spec, limit).await.map_err(text)?;
+        let wanted = self.model.lease(queues, kinds, usize::from(limit));
+        let wanted: Vec<JobId> = wanted.into_iter().map(|i| self.ids[i]).collect();
+        same("the leased jobs", &got.iter().map(|l| l.lease.job).collect(), &wanted)?;
+        let newest = self.leases.iter().map(|l| l.fence).max();
+        if got.iter().any(|l| newest.is_some_and(|n| l.lease.fence <= n)) {
+            return Err(format!("a fence that is not above {newest:?}"));
+        }
+        self.leases.extend(got.iter().map(|l| l.lease));
+        Ok(())
+    }
+
+    async fn settle(&mut self, endings: &[(usize, Ending)]) -> Result<(), String> {
+        let mut asked: Vec<(usize, &Ending)> = Vec::new();
+        for (n, ending) in endings {
+            if let Some(no) = self.some_lease(*n)
+                && asked.iter().all(|(other, _)| *other != no)
+            {
+                asked.push((no, ending));
+            }
+        }
+        let settlements: Vec<Settlement> =
+            asked.iter().map(|(no, e)| Settlement { lease: self.leases[*no], outcome: e.outcome() }).collect();
+        let fates = queue::settle(&mut self.conn, &settlements).await.map_err(text)?;
+        let wanted: Vec<Fate> = asked.iter().map(|(no, e)| self.model.settle(*no, e)).collect();
+        same("the fates", &fates, &wanted)
+    }
+
+    /// Every job of the database is the model's, and every change of a state is an edge that the program names.
+    async fn compare(&mut self) -> Result<(), String> {
+        let seen = self.look().await?;
+        for (i, row) in self.model.rows.iter().enumerate() {
+            let id = self.ids[i];
+            let wanted = Seen {
+                state: row.state,
+                attempt: row.attempt,
+                max_attempts: row.max_attempts,
+                interruptions: row.interruptions,
+                revision: row.revision,
+                fence: row.fence.map_or(0, |no| self.leases[no].fence.0),
+                running: row.state == JobState::Running,
+                steps: i64::try_from(row.steps).unwrap_or(i64::MAX),
+            };
+            let found = seen.get(&id).ok_or_else(|| format!("job {i} is nowhere"))?;
+            same(&format!("job {i}"), found, &wanted)?;
+            let before = self.states.insert(id, row.state);
+            if let Some(before) = before.filter(|before| *before != row.state) {
+                if !row.state.entered_from().contains(&before) {
+                    return Err(format!("job {i} went from {before} to {}, which no edge allows", row.state));
+                }
+                self.edges.insert((before, row.state));
+            }
+        }
+        same("the number of jobs", &seen.len(), &self.model.rows.len())
+    }
+
+    async fn look(&mut self) -> Result<BTreeMap<JobId, Seen>, String> {
+        let rows = sqlx::query(
+            "select id, state, attempt, max_attempts, interruptions, revision, fence,
+                    lease_expires_at is not null and worker_id is not null as running,
+                    (select count(*) from job_steps s where s.job_id = j.id) as steps
+               from jobs j
+              union all
+             select id, state, attempt, max_attempts, interruptions, revision, fence, false,
+                    (select count(*) from job_steps s where s.job_id = f.id)
+               from jobs_finished f",
+        )
+        .fetch_all(&mut *self.conn)
+        .await
+        .map_err(text)?;
+        let mut seen = BTreeMap::new();
+        for row in rows {
+            let state = JobState::parse(row.get("state")).ok_or("a state that is none")?;
+            let job = Seen {
+                state,
+                attempt: row.get("attempt"),
+                max_attempts: row.get("max_attempts"),
+                interruptions: row.get("interruptions"),
+                revision: row.get("revision"),
+                fence: row.get("fence"),
+                running: row.get("running"),
+                steps: row.get("steps"),
+            };
+            if let Some(twice) = seen.insert(JobId(row.get("id")), job) {
+                return Err(format!("a job stands twice: {twice:?}"));
+            }
+        }
+        Ok(seen)
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what}: found {found:?}, the model says {wanted:?}")) }
+}
+
+fn refusal<T>(answer: Result<T, Error>) -> Result<Result<T, Refusal>, String> {
+    match answer {
+        Ok(value) => Ok(Ok(value)),
+        Err(Error::Conflict { state, .. }) => Ok(Err(Refusal::Conflict(state))),
+        Err(Error::NotFound(_)) => Ok(Err(Refusal::Absent)),
+        Err(other) => Err(text(other)),
+    }
+}
+
+fn text(error: impl std::error::Error) -> String {
+    let source = error.source().map(ToString::to_string).unwrap_or_default();
+    format!("{error}: {source}")
+}
