@@ -32,7 +32,7 @@ mod armed {
     #[derive(Debug)]
     enum Action {
         /// Hold every hit until the gate allows it.
-        Hold { permits: Semaphore, arrived: watch::Sender<usize> },
+        Hold { permits: Semaphore, arrived: watch::Sender<usize>, held: AtomicUsize },
         /// Abort the process at this hit, counted from 1.
         Abort { at: usize, hits: AtomicUsize },
     }
@@ -45,11 +45,19 @@ mod armed {
         };
         for point in matching {
             match &point.action {
-                Action::Hold { permits, arrived } => {
+                Action::Hold { permits, arrived, held } => {
                     arrived.send_modify(|count| *count += 1);
                     // A closed gate lets everybody pass.
-                    if let Ok(permit) = permits.acquire().await {
-                        permit.forget();
+                    match permits.try_acquire() {
+                        Ok(permit) => permit.forget(),
+                        Err(_) => {
+                            held.fetch_add(1, Ordering::SeqCst);
+                            let permit = permits.acquire().await;
+                            held.fetch_sub(1, Ordering::SeqCst);
+                            if let Ok(permit) = permit {
+                                permit.forget();
+                            }
+                        }
                     }
                 }
                 Action::Abort { at, hits } => {
@@ -70,7 +78,7 @@ mod armed {
     /// Holds every hit of `name` whose detail contains `detail`, after letting the first `pass` through.
     #[must_use]
     pub fn gate(name: &str, detail: &str, pass: usize) -> Gate {
-        let action = Action::Hold { permits: Semaphore::new(pass), arrived: watch::Sender::new(0) };
+        let action = Action::Hold { permits: Semaphore::new(pass), arrived: watch::Sender::new(0), held: AtomicUsize::new(0) };
         let point = Arc::new(Point { name: name.to_owned(), detail: detail.to_owned(), action });
         ARMED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&point));
         Gate { point }
@@ -91,6 +99,15 @@ mod armed {
             match &self.point.action {
                 Action::Hold { arrived, .. } => *arrived.borrow(),
                 Action::Abort { hits, .. } => hits.load(Ordering::SeqCst),
+            }
+        }
+
+        /// Whether somebody is held right now.
+        #[must_use]
+        pub fn is_holding(&self) -> bool {
+            match &self.point.action {
+                Action::Hold { held, .. } => held.load(Ordering::SeqCst) > 0,
+                Action::Abort { .. } => false,
             }
         }
 

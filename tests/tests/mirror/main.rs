@@ -2,6 +2,8 @@
 
 mod copies;
 mod races;
+mod restore;
 mod rig;
 mod rounds;
+mod seaweed;
 mod status;
