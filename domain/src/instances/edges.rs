@@ -30,6 +30,9 @@ pub struct EdgesDocument {
     /// Hosts with a record here and no serving route: an edge answers 503 with Retry-After for them, 404 for others.
     #[serde(default)]
     pub unserved: Vec<Host>,
+    /// Whether a list was cut at its limit: then a host that is missing here is not known to be absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 impl EdgesDocument {

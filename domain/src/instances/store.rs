@@ -237,8 +237,9 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
     let boxes = nodes::list(conn, Some(code)).await?;
     let (data_bucket, data_bucket_region) =
         published(&region, &boxes).map(|data| (data.name.clone(), data.region.clone())).unzip();
-    let limit = i64::try_from(MAX_HOSTS).unwrap_or(i64::MAX);
-    let routes = sqlx::query_as!(
+    // One more than is told, so that a cut is noticed.
+    let limit = i64::try_from(MAX_HOSTS + 1).unwrap_or(i64::MAX);
+    let mut routes = sqlx::query_as!(
         EdgeRoute,
         r#"
         select r.host as "host: Host", r.node_id as "node: NodeId"
@@ -254,7 +255,7 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
     )
     .fetch_all(&mut *conn)
     .await?;
-    let unserved = sqlx::query_scalar!(
+    let mut unserved = sqlx::query_scalar!(
         r#"
         select i.host as "host: Host"
           from instances i
@@ -268,6 +269,9 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
     )
     .fetch_all(conn)
     .await?;
+    let partial = routes.len() > MAX_HOSTS || unserved.len() > MAX_HOSTS;
+    routes.truncate(MAX_HOSTS);
+    unserved.truncate(MAX_HOSTS);
     let boxes = boxes
         .into_iter()
         .map(|node| {
@@ -290,5 +294,6 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
         boxes,
         routes,
         unserved,
+        partial,
     }))
 }

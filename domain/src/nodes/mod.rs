@@ -75,16 +75,6 @@ pub struct Region {
     pub can_host: bool,
 }
 
-impl Region {
-    /// Whether an instance may be placed here: an operator armed it, and some box can host it (M-016).
-    ///
-    /// Whether it is dormant plays no part.
-    #[must_use]
-    pub const fn takes_instances(&self) -> bool {
-        self.armed && self.can_host
-    }
-}
-
 /// What a box can do, in its own words; what this version does not know is kept.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Capabilities {
