@@ -109,7 +109,9 @@ impl InstanceMove {
             Target::Pinned(bucket) => bucket.clone(),
             Target::Pin(bucket) => {
                 let mut conn = self.connection().await?;
-                told(context, moves::pin_target(&mut conn, context.lease(), found.id, bucket).await)?
+                let pinned = told(context, moves::pin_target(&mut conn, context.lease(), found.id, bucket).await)?;
+                crate::failpoint::hit("move.after_pin", found.host.as_str()).await;
+                pinned
             }
             Target::Missing => {
                 let message = format!("no box of region {} has published its bucket yet", found.to);
@@ -134,6 +136,7 @@ impl InstanceMove {
             told(context, moves::begin_round(&mut conn, context.lease(), found.id).await)?
         };
         let Cas::Set(round) = begun else { return Ok(Turn::Again) };
+        crate::failpoint::hit("move.after_begin", found.host.as_str()).await;
         let mirror = Mirror {
             source: self.node.own().await,
             target: self.node.place(&target).await,
@@ -163,10 +166,12 @@ impl InstanceMove {
         self.end_round(found, round, &end, context).await?;
         narrator.round_ended(report, &end).await?;
         if is_ready && state == MoveState::Preparing {
+            crate::failpoint::hit("move.before_promote", found.host.as_str()).await;
             let mut conn = self.connection().await?;
             let promoted = moves::promote(&mut conn, context.lease(), found.id, round.number).await;
             match told(context, promoted)? {
                 Cas::Set(ready_at) => {
+                    crate::failpoint::hit("move.after_promote", found.host.as_str()).await;
                     tracing::info!(host = %found.host, move.id = %found.id, %ready_at, "move is ready");
                 }
                 // Lost to an abort or another verb: nothing was promoted (M-061).
@@ -237,6 +242,7 @@ impl InstanceMove {
         end: &RoundEnd,
         context: &JobContext,
     ) -> Result<moves::Status, JobError> {
+        crate::failpoint::hit("move.before_end", found.host.as_str()).await;
         let mut conn = self.connection().await?;
         told(context, moves::end_round(&mut conn, context.lease(), found.id, round, end).await)
     }

@@ -11,6 +11,9 @@ use super::NodeContext;
 
 /// The time between two beats: a sixth of the silence after which a box counts as away.
 const BEAT: Duration = Duration::from_secs(10);
+/// Beats between two looks for records without a landing: it reads all records, and finds one only where a job was
+/// taken away by hand or a move was aborted before its host was served.
+const BEATS_A_SWEEP: u32 = 6;
 
 /// What one beat found to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,23 +26,33 @@ pub struct Kept {
     pub landings: u64,
 }
 
-/// One beat: the box lives; open moves and unserved records get the jobs that they lack. Safe from any box at any time.
+/// One beat: the box lives, and open moves get the jobs that they lack. Safe from any box at any time.
+///
+/// # Errors
+/// The database's, or the queue's.
+pub async fn beat(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
+    let mut conn = pool.acquire().await?;
+    let known = nodes::seen(&mut conn, node).await?;
+    let moves = instances::moves::requeue_orphans(&mut conn).await?;
+    Ok(Kept { known, moves, landings: 0 })
+}
+
+/// A beat that also gives records that no box serves the landings that they lack.
 ///
 /// # Errors
 /// The database's, or the queue's.
 pub async fn sweep(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
-    let mut conn = pool.acquire().await?;
-    let known = nodes::seen(&mut conn, node).await?;
-    let moves = instances::moves::requeue_orphans(&mut conn).await?;
-    let landings = instances::requeue_landings(&mut conn).await?;
-    Ok(Kept { known, moves, landings })
+    let kept = beat(pool, node).await?;
+    let landings = instances::requeue_landings(&mut *pool.acquire().await?).await?;
+    Ok(Kept { landings, ..kept })
 }
 
 /// Beats every ten seconds until told to stop. An outage of the database is logged once, and its end.
 pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
     let mut away = false;
-    loop {
-        match sweep(&pool, node.id()).await {
+    for turn in (0..BEATS_A_SWEEP).cycle() {
+        let kept = if turn == 0 { sweep(&pool, node.id()).await } else { beat(&pool, node.id()).await };
+        match kept {
             Ok(kept) => {
                 if away {
                     tracing::info!(node.id = %node.id(), "node beats again");

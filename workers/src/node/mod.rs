@@ -24,7 +24,7 @@ use crate::objects::{CopyLimits, Endpoint, LimitSettings, ObjectStore, Tuning};
 
 mod keeper;
 
-pub use keeper::{Kept, keep, sweep};
+pub use keeper::{Kept, beat, keep, sweep};
 
 /// The place that a URL may carry for stores with an address for each region, e.g. `https://s3.{region}.example.com`.
 const REGION_MARK: &str = "{region}";

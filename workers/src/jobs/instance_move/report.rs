@@ -1,5 +1,6 @@
 //! What a round tells: the job's progress while it runs, one line and the move's status when it is over.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,11 +20,32 @@ pub(super) struct Narrator {
     id: MoveId,
     host: Host,
     number: i32,
+    so_far: Mutex<SoFar>,
+}
+
+/// What the earlier iterations of the round moved, so that the progress of a round only grows.
+#[derive(Debug, Default)]
+struct SoFar {
+    iteration: u32,
+    earlier: u64,
+    present: u64,
+}
+
+impl SoFar {
+    /// Takes note of the present iteration; returns what the earlier ones moved.
+    fn turn_to(&mut self, iteration: u32, moved: u64) -> u64 {
+        if self.iteration != iteration {
+            self.earlier += self.present;
+            self.iteration = iteration;
+        }
+        self.present = moved;
+        self.earlier
+    }
 }
 
 impl Narrator {
     pub(super) fn new(context: JobContext, found: &Move, round: Round) -> Self {
-        Self { context, id: found.id, host: found.host.clone(), number: round.number }
+        Self { context, id: found.id, host: found.host.clone(), number: round.number, so_far: Mutex::default() }
     }
 
     /// One line a round: keys, bytes, differences, time.
@@ -88,9 +110,10 @@ fn level(end: &RoundEnd) -> Level {
 impl Observer for Narrator {
     async fn round(&self, seen: &RoundProgress) -> Result<(), RecordError> {
         let moved = seen.copied + seen.deleted;
+        let earlier = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).turn_to(seen.iteration, moved);
         let progress = Progress {
-            done: signed(moved),
-            total: Some(signed((seen.found.copies + seen.found.deletes).max(moved))),
+            done: signed(earlier + moved),
+            total: Some(signed(earlier + (seen.found.copies + seen.found.deletes).max(moved))),
             unit: "objects".to_owned(),
             message: format!(
                 "round {}, iteration {}: {} of {} copied, {} of {} deleted, {} keys in all",
