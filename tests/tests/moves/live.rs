@@ -35,7 +35,9 @@ impl RunningBox {
         let stop = CancellationToken::new();
         let running = worker.run(stop.clone());
         Self {
-            worker: tokio::spawn(async move { drop(running.await.expect("the worker ends in order")) }),
+            worker: tokio::spawn(async move {
+                running.await.expect("the worker ends in order");
+            }),
             keeper: tokio::spawn(keep(fleet.db.pool().clone(), node, stop.clone())),
             stop,
         }

@@ -192,3 +192,37 @@ async fn a_handler_whose_lease_is_taken_over_stops_and_promotes_nothing() {
     assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Ready));
     assert!(fleet.is_mirrored(HOST));
 }
+
+#[tokio::test]
+async fn a_pass_that_is_cut_at_any_effect_ends_in_the_same_state() {
+    // I4: the handler dies at each point; the next lease finishes, and nothing is done twice that must be done once.
+    for point in [
+        "move.after_pin",
+        "move.after_begin",
+        "objects.before_copy",
+        "objects.after_copy",
+        "move.before_end",
+        "move.before_promote",
+        "move.after_promote",
+    ] {
+        let fleet = Fleet::with_instance().await;
+        let id = fleet.start_move(HOST).await.expect("the move begins").id;
+        let leased = fleet.lease(&fleet.eu).await.expect("a job is due");
+        let gate = workers::failpoint::gate(point, HOST, 0);
+        tokio::select! {
+            done = fleet.handle(&fleet.eu, leased) => panic!("{point} was not reached: {done:?}"),
+            () = gate.arrived(1) => {}
+        }
+        // The handler is dropped where it stood: the worker died.
+        drop(gate);
+        fleet.pass_time(std::time::Duration::from_secs(31)).await;
+        domain::queue::rescue_expired(&mut *fleet.conn().await, 10).await.expect("rescued");
+        fleet.run(&fleet.eu).await;
+        let found = fleet.read_move(id).await;
+        assert_eq!(found.state.known(), Some(MoveState::Ready), "{point}");
+        assert!(fleet.is_mirrored(HOST), "{point}");
+        let count = async |step: &str| fleet.journal(id).await.iter().filter(|s| s.step == step).count();
+        assert_eq!((count("pin_target").await, count("ready").await), (1, 1), "{point}");
+        assert_eq!(fleet.record(HOST).await.revision, Some(3), "{point}: created, moved, ready");
+    }
+}
