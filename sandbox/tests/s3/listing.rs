@@ -1,7 +1,5 @@
 //! Listings: pages, order, prefixes.
 
-use std::time::{Duration, Instant};
-
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::EncodingType;
 
@@ -68,15 +66,14 @@ async fn an_answer_with_url_encoding_is_encoded() {
     assert_eq!(got.prefix(), Some("p%20q/"));
 }
 
-/// A page must cost what it carries: a listing whose pages walk the bucket would need minutes here.
+/// Eleven requests for 10,020 keys: what a mirror's idle round costs on each side.
 #[tokio::test]
-async fn ten_thousand_keys_are_listed_at_once() {
+async fn ten_thousand_keys_come_in_eleven_pages() {
     let (server, s3) = server();
     for n in 0..10_020 {
         server.objects().put("src", &format!("instances/h/0000/{n:016x}-{n:016x}.ltx"), b"x");
     }
-    let began = Instant::now();
     let (keys, pages) = walk(&s3, "src", "instances/h/", 1000).await;
     assert_eq!((keys.len(), pages), (10_020, 11));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(server.faults().calls("ListObjectsV2"), 11);
 }
