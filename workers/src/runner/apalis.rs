@@ -63,11 +63,7 @@ impl Backend for LeasedJobs {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        _: &WorkerContext,
-    ) -> Poll<Option<Result<Self::Task, Infallible>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>, _: &WorkerContext) -> Poll<Option<Result<Self::Task, Infallible>>> {
         match self.jobs.poll_recv(cx) {
             Poll::Ready(Some(grip)) => Poll::Ready(Some(Ok(Task::new(grip)))),
             // The leaser has ended: the worker is about to be stopped, and is not ended from here.

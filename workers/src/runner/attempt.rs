@@ -143,13 +143,7 @@ fn concluded(spec: &KindSpec, held: &HeldLease, ended: Ended) -> Verdict {
 }
 
 /// A failure with the kind's wait, or the handler's own.
-pub(super) fn failed(
-    spec: &KindSpec,
-    held: &HeldLease,
-    code: &str,
-    message: &str,
-    after: Option<Duration>,
-) -> Outcome {
+pub(super) fn failed(spec: &KindSpec, held: &HeldLease, code: &str, message: &str, after: Option<Duration>) -> Outcome {
     let after = after.unwrap_or_else(|| wait(&spec.backoff, held.leased.attempt));
     Outcome::Failed { error: error(code, message), after }
 }

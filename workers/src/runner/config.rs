@@ -67,6 +67,8 @@ pub(super) const RENEW_BATCH: usize = 500;
 pub(super) const LEASE_BATCH: usize = 500;
 /// Longest wait for the answer to one statement, on this side: a connection that hangs must not hang its loop.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
+/// A group is never settled with less patience than this: a slow database is not a connection that hangs.
+pub(super) const SHORTEST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait between two tries while the database is away.
 pub(super) const OUTAGE_PAUSE_CAP: Duration = Duration::from_secs(5);
 /// Leases that a worker may hold, as a multiple of its concurrency: those whose outcome is being recorded hold no slot.

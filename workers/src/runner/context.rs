@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::PROGRESS_INTERVAL;
 use super::core::Core;
-use super::held::{HeldLease, Phase, Stop};
+use super::held::{HeldLease, Stop};
 use super::job::JobError;
 use crate::seam::{LeaseStore, StoreError};
 
@@ -175,11 +175,8 @@ impl JobContext {
     /// Tells the runner of a refusal that the handler met in a domain transaction of its own.
     pub fn refused(&self, operation: Operation) {
         if let Some((core, held)) = &self.runner {
-            // A handler that settled its own lease has not lost it.
-            if matches!(held.phase(), Phase::Waiting | Phase::Running) {
-                core.refused(held, operation);
-                held.stop(Stop::Lost);
-            }
+            core.refused(held, operation);
+            held.stop(Stop::Lost);
         }
         self.cancel.cancel();
     }

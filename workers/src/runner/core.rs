@@ -20,6 +20,8 @@ pub(super) struct Core {
     pub(super) store: Arc<dyn LeaseStore>,
     pub(super) held: Held,
     pub(super) meters: Meters,
+    /// Fires when the worker's row is written: a lease's holder is always known.
+    pub(super) registered: CancellationToken,
     /// Fires when the worker stops taking work.
     pub(super) draining: CancellationToken,
     /// Fires when the drain time is over: what still runs is dropped and snoozed.

@@ -150,11 +150,11 @@ async fn stop_in_time(core: &Core) {
     loop {
         let (expiring, next) = core.held.expiring(Instant::now());
         for held in expiring {
-            if held.phase() != Phase::Over {
+            if matches!(held.phase(), Phase::Waiting | Phase::Running) {
                 let _entered = held.span.enter();
                 tracing::warn!("the lease could not be renewed in time: its handler is stopped before it ends");
-                held.stop(Stop::Expiring);
             }
+            held.stop(Stop::Expiring);
         }
         let next = next.unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
@@ -182,6 +182,7 @@ async fn beat(core: &Core, store: &dyn LeaseStore) {
             Ok(live) => {
                 outage.over();
                 registered = true;
+                core.registered.cancel();
                 core.live_workers.store(live.max(1), Ordering::Relaxed);
                 sleep(BEAT_INTERVAL.mul_f64(0.8 + entropy::fraction() / 5.0)).await;
             }
@@ -191,7 +192,7 @@ async fn beat(core: &Core, store: &dyn LeaseStore) {
 }
 
 /// The one look at this machine's wall clock: to report how far it is off.
-#[allow(clippy::disallowed_methods)]
+#[allow(clippy::disallowed_methods, reason = "the report of a skewed clock is what it is for")]
 fn wall_clock() -> Timestamp {
     SystemTime::now().into()
 }

@@ -22,6 +22,10 @@ use crate::seam::StoreError;
 /// there are slots.
 pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>) {
     let mut outage = Outage::new("leasing");
+    tokio::select! {
+        () = core.registered.cancelled() => {}
+        () = core.draining.cancelled() => return,
+    }
     loop {
         let free = tokio::select! {
             biased;

@@ -89,7 +89,10 @@ impl Meter {
             wait_seconds: metrics::histogram!("leasehold_job_wait_seconds", &labels),
             finished: Tally::ALL.map(|tally| {
                 let [queue, kind] = labels.clone();
-                metrics::counter!("leasehold_jobs_finished_total", &[queue, kind, ("outcome", tally.as_str().to_owned())])
+                metrics::counter!(
+                    "leasehold_jobs_finished_total",
+                    &[queue, kind, ("outcome", tally.as_str().to_owned())]
+                )
             }),
             unwritten: Tally::ALL.map(|_| AtomicI64::new(0)),
             queue,

@@ -175,6 +175,7 @@ impl Builder {
             store,
             held: held::Held::new(slots, slots * config::HELD_FACTOR),
             meters: meters::Meters::default(),
+            registered: CancellationToken::new(),
             draining: CancellationToken::new(),
             drained: CancellationToken::new(),
             stop_now,
@@ -198,6 +199,8 @@ impl Builder {
 /// The loops that run beside the engine until the worker ends.
 struct Loops {
     beside: JoinSet<&'static str>,
+    /// Ends by itself when the worker drains.
+    leasing: JoinHandle<()>,
     settling: JoinHandle<()>,
     /// Ends the settling loop when nothing is left to settle.
     closing: CancellationToken,
@@ -250,12 +253,11 @@ impl Worker {
         let (give, jobs) = mpsc::unbounded_channel();
         let mut loops = Loops {
             beside: JoinSet::new(),
+            leasing: tokio::spawn(leaser::run(Arc::clone(&core), give)),
             settling: tokio::spawn(settler::run(Arc::clone(&core), settlements, closing.clone())),
             closing,
             keeper,
         };
-        let leaser = leaser::run(Arc::clone(&core), give);
-        loops.beside.spawn(leaser.map(|()| LEASING));
         loops.beside.spawn(upkeep::sweep(Arc::clone(&core)).map(|()| "sweeps"));
         loops.beside.spawn(upkeep::flush_counts(Arc::clone(&core)).map(|()| "counts"));
         let mut engine: BoxFuture<'static, Result<(), Error>> = match config.engine {
@@ -277,8 +279,6 @@ impl Worker {
         ended.map(|()| Summary { worker, abandoned })
     }
 }
-
-const LEASING: &str = "leasing";
 
 /// Waits for the end of the engine, through the stages of a drain.
 async fn watch(
@@ -307,11 +307,10 @@ async fn watch(
             _ = &mut loops.keeper.ended => return Err(Error::LoopDied("renewals")),
             _ = &mut loops.settling => return Err(Error::LoopDied("settling")),
             Some(ended) = loops.beside.join_next() => match ended {
-                // Leases that it took while the drain began are handed back now.
-                Ok(LEASING) if !matches!(stage, Stage::Serving) => grip::release_waiting(core),
                 Ok(name) => return Err(Error::LoopDied(name)),
-                Err(_) => return Err(Error::LoopDied("leasing, sweeps or counts")),
+                Err(_) => return Err(Error::LoopDied("sweeps or counts")),
             },
+            _ = &mut loops.leasing, if matches!(stage, Stage::Serving) => return Err(Error::LoopDied("leasing")),
             ended = &mut *engine => return match stage {
                 Stage::Serving => ended.and(Err(Error::LoopDied("the engine"))),
                 Stage::Draining(_) | Stage::Drained(_) => ended,
@@ -342,6 +341,10 @@ async fn watch(
 async fn wind_up(core: &Arc<Core>, mut loops: Loops) -> usize {
     let limit = if core.stop_now.is_cancelled() { config::STOP_NOW_WRITES } else { config::LAST_WRITES };
     let last_writes = async {
+        // A lease that was being taken when the drain began is handed back when its answer is here.
+        if !loops.leasing.is_finished() {
+            let _ = (&mut loops.leasing).await;
+        }
         core.held.until_empty().await;
         loops.closing.cancel();
         // Polled again after it ended, a handle panics: it may be why we are here.
@@ -354,6 +357,7 @@ async fn wind_up(core: &Arc<Core>, mut loops: Loops) -> usize {
         }
     };
     let _ = timeout(limit, last_writes).await;
+    loops.leasing.abort();
     loops.settling.abort();
     loops.keeper.stop.cancel();
     if !loops.keeper.ended.is_terminated() {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt;
-use super::config::{ANSWER_LIMIT, SETTLE_BATCH};
+use super::config::{ANSWER_LIMIT, SETTLE_BATCH, SHORTEST_ANSWER_LIMIT};
 use super::core::Core;
 use super::held::HeldLease;
 use super::meters::Tally;
@@ -61,7 +61,7 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
             settlements.push(Settlement { lease: held.lease(), outcome: storable(outcome) });
             waiting.push(Waiting { held, once, told });
         }
-        match answer(&core, &settlements).await {
+        match answer(&core, &settlements, shortest_margin(&waiting)).await {
             Ok(fates) => {
                 outage.over();
                 for ((entry, settlement), fate) in waiting.drain(..).zip(settlements.drain(..)).zip(fates) {
@@ -82,8 +82,10 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
     }
 }
 
-async fn answer(core: &Core, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
-    match tokio::time::timeout(ANSWER_LIMIT, core.store.settle(settlements)).await {
+/// A connection that hangs is left within `margin`, so that there is time for another try.
+async fn answer(core: &Core, settlements: &[Settlement], margin: Duration) -> Result<Vec<Fate>, StoreError> {
+    let limit = margin.clamp(SHORTEST_ANSWER_LIMIT, ANSWER_LIMIT);
+    match tokio::time::timeout(limit, core.store.settle(settlements)).await {
         Ok(answer) => answer,
         Err(late) => Err(StoreError::Unavailable(late.into())),
     }
@@ -92,7 +94,7 @@ async fn answer(core: &Core, settlements: &[Settlement]) -> Result<Vec<Fate>, St
 /// The database took none of the group, for what stands in one of them: each by itself then.
 async fn settle_one_by_one(core: &Core, waiting: &mut Vec<Waiting>, settlements: &mut Vec<Settlement>) {
     for (entry, mut settlement) in waiting.drain(..).zip(settlements.drain(..)).collect::<Vec<_>>() {
-        let mut fates = answer(core, std::slice::from_ref(&settlement)).await;
+        let mut fates = answer(core, std::slice::from_ref(&settlement), ANSWER_LIMIT).await;
         if let Err(StoreError::Refused(source)) = &fates {
             let message = format!("the outcome could not be stored: {source}");
             tracing::error!(job.id = %settlement.lease.job, error = %source, "an outcome could not be stored");
@@ -100,7 +102,7 @@ async fn settle_one_by_one(core: &Core, waiting: &mut Vec<Waiting>, settlements:
                 error: attempt::error("unstorable_outcome", &message),
                 after: policy::Backoff::default().cap,
             };
-            fates = answer(core, std::slice::from_ref(&settlement)).await;
+            fates = answer(core, std::slice::from_ref(&settlement), ANSWER_LIMIT).await;
         }
         match fates.ok().and_then(|fates| fates.first().copied()) {
             Some(fate) => finish(core, entry, &settlement.outcome, fate),
@@ -196,4 +198,3 @@ fn storable(outcome: Outcome) -> Outcome {
     });
     Outcome::Completed { result: note }
 }
-

@@ -8,9 +8,7 @@ use domain::clock::Timestamp;
 use domain::db;
 use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
-use domain::queue::{
-    self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec,
-};
+use domain::queue::{self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres};
@@ -126,10 +124,8 @@ impl LeaseStore for PgLeaseStore {
         cursor: &serde_json::Value,
         evidence: &serde_json::Value,
     ) -> Result<(), StoreError> {
-        retried_fenced(async || {
-            queue::append_step(&mut *self.connection().await?, lease, name, cursor, evidence).await
-        })
-        .await
+        retried_fenced(async || queue::append_step(&mut *self.connection().await?, lease, name, cursor, evidence).await)
+            .await
     }
 
     async fn steps(&self, job: JobId) -> Result<Vec<Step>, StoreError> {
