@@ -11,7 +11,9 @@ use tests::db::Database;
 use tests::wait::until;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use workers::runner::{Done, Engine, Error, Handle, Job, JobContext, JobError, Registry, RunnerConfig, Summary, Worker};
+use workers::runner::{
+    Done, Engine, Error, Handle, Job, JobContext, JobError, Registry, RunnerConfig, Summary, Worker,
+};
 use workers::seam::{LeaseStore, PgLeaseStore};
 
 /// Bound of every wait: far more than anything here takes, so that only what never happens fails.

@@ -1,0 +1,414 @@
+//! Leases: kept while their handlers work, given up before they end, and what a loser is told.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use domain::queue::{self, JobState, NewJob, Progress};
+use serde_json::json;
+use tests::db::Database;
+use tokio::sync::{Notify, watch};
+use workers::runner::{Engine, JobError, Level};
+use workers::seam::{LeaseStore as _, PgLeaseStore};
+
+use crate::faults::Faulty;
+use crate::support::{
+    Running, SHORT_LEASE, act, attempts, complete, config, enqueue_kind, job, kind, refused, until_some, until_state,
+};
+
+/// Ten of these are not long, and a third of one is enough for a busy machine to renew it.
+const LIFE: Duration = Duration::from_millis(1000);
+
+/// Sets a flag when it is dropped: how a test sees that a handler's future is gone.
+struct Flag(Arc<AtomicBool>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Rescues what expired, from a thread that no handler of the test's runtime can starve.
+struct Rival {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Rival {
+    fn start(db: &Database) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopping, url) = (Arc::clone(&stop), db.url().to_owned());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let store = PgLeaseStore::new(&domain::db::connect_lazy(&url, 1).expect("a valid URL"));
+                let mut rescued = 0;
+                while !stopping.load(SeqCst) {
+                    rescued += store.sweep(100).await.expect("the database answers").rescued;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                rescued
+            })
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    /// Ends it; returns how many jobs it took from their holders.
+    fn rescued(mut self) -> u64 {
+        self.stop.store(true, SeqCst);
+        self.thread.take().expect("it runs").join().expect("the rival does not panic")
+    }
+}
+
+/// Q-002. A handler of ten lease lives, with a rival that rescues whatever expires: it runs once.
+pub async fn a_handler_of_ten_lease_lives_runs_once(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: LIFE, ..kind("test.act") };
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let registry = act(spec.clone(), move |_, _| {
+        counted.fetch_add(1, SeqCst);
+        async {
+            tokio::time::sleep(LIFE * 10).await;
+            complete()
+        }
+    });
+    let rival = Rival::start(&db);
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::start(&db, registry, config(engine));
+
+    let done = until_state(&db, id, JobState::Completed).await;
+
+    assert_eq!((runs.load(SeqCst), done.attempt, done.interruptions), (1, 1, 0));
+    assert_eq!(rival.rescued(), 0);
+    assert!(refused(&db, id).await.is_empty());
+    worker.stop().await;
+}
+
+/// Q-002. Handlers that block every thread of the runtime cannot keep their leases from being renewed.
+pub async fn handlers_that_block_every_thread_keep_their_leases(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: LIFE, ..kind("test.act") };
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let registry = act(spec.clone(), move |_, _| {
+        counted.fetch_add(1, SeqCst);
+        async {
+            // What no handler should do, and some library always does.
+            std::thread::sleep(LIFE * 10);
+            complete()
+        }
+    });
+    let rival = Rival::start(&db);
+    // The runtime of the test has two threads.
+    let ids = [enqueue_kind(&db, &spec).await, enqueue_kind(&db, &spec).await];
+    let worker = Running::start(&db, registry, config(engine));
+
+    for id in ids {
+        let done = until_state(&db, id, JobState::Completed).await;
+        assert_eq!((done.attempt, done.interruptions), (1, 0));
+    }
+    assert_eq!(runs.load(SeqCst), 2);
+    assert_eq!(rival.rescued(), 0);
+    worker.stop().await;
+}
+
+/// Takes a running job from its holder, as if that had been silent for an hour.
+async fn take_over(db: &Database, id: domain::ids::JobId) {
+    let before = job(db, id).await.interruptions;
+    until_some("the lease is taken over", async || {
+        let mut conn = db.session().await;
+        db.clock().advance(Duration::from_secs(3600)).await;
+        queue::rescue_expired(&mut conn, 10).await.expect("the database answers");
+        (job(db, id).await.interruptions > before).then_some(())
+    })
+    .await;
+}
+
+/// Q-005. The loser learns of it at its next renewal and is stopped at once; its successor finishes.
+pub async fn a_handler_whose_lease_was_taken_over_is_stopped_at_once(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: SHORT_LEASE, ..kind("test.act") };
+    let dropped = Arc::new(AtomicBool::new(false));
+    let told = Arc::new(AtomicBool::new(false));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (flag, count, heard) = (Arc::clone(&dropped), Arc::clone(&begun), Arc::clone(&told));
+    let registry = act(spec.clone(), move |_, context| {
+        let run = count.fetch_add(1, SeqCst);
+        let (flag, heard) = (Arc::clone(&flag), Arc::clone(&heard));
+        async move {
+            if run > 0 {
+                return complete();
+            }
+            let cancel = context.cancel.clone();
+            tokio::spawn(async move {
+                cancel.cancelled().await;
+                heard.store(true, SeqCst);
+            });
+            let _flag = Flag(flag);
+            std::future::pending().await
+        }
+    });
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::start(&db, registry, config(engine));
+    until_some("the handler runs", async || (begun.load(SeqCst) == 1).then_some(())).await;
+
+    take_over(&db, id).await;
+    let taken = Instant::now();
+    until_some("the loser is dropped", async || dropped.load(SeqCst).then_some(())).await;
+
+    assert!(taken.elapsed() < SHORT_LEASE, "within a third of a lease, and the machine's delays");
+    until_some("its token fired", async || told.load(SeqCst).then_some(())).await;
+    let done = until_state(&db, id, JobState::Completed).await;
+    assert_eq!((done.attempt, done.interruptions, begun.load(SeqCst)), (1, 1, 2));
+    let evidence = until_some("the evidence is kept", async || refused(&db, id).await.pop()).await;
+    assert_eq!((evidence.operation.as_str(), evidence.worker), ("renew", Some(worker.worker())));
+    assert!(evidence.fence_held < done.fence);
+    worker.stop().await;
+}
+
+/// Q-004, Q-006. A handler that lives on after its lease is gone changes nothing, is told so by each of its writes, and
+/// each of them is kept as evidence.
+pub async fn every_late_write_is_refused_and_kept_as_evidence(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: SHORT_LEASE, ..kind("test.act") };
+    let go = Arc::new(Notify::new());
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (count, gone, heard, child) = (Arc::clone(&begun), Arc::clone(&go), Arc::clone(&answers), spec.clone());
+    let registry = act(spec.clone(), move |_, context| {
+        let run = count.fetch_add(1, SeqCst);
+        let (gone, heard, child) = (Arc::clone(&gone), Arc::clone(&heard), child.clone());
+        async move {
+            if run > 0 {
+                return complete();
+            }
+            // What a handler spawns, the runner cannot stop: this is the zombie.
+            tokio::spawn(async move {
+                gone.notified().await;
+                let progress = Progress { done: 1, ..Progress::default() };
+                let results = [
+                    context.progress(&progress).await,
+                    context.step("late", &json!(1), &json!({})).await,
+                    context.log(Level::Info, "late").await,
+                    context.enqueue_child(&NewJob::new(&child, json!({}))).await.map(|_| ()),
+                ];
+                heard.lock().expect("no panic").extend(results);
+            });
+            std::future::pending().await
+        }
+    });
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::start(&db, registry, config(engine));
+    until_some("the handler runs", async || (begun.load(SeqCst) == 1).then_some(())).await;
+    take_over(&db, id).await;
+    let done = until_state(&db, id, JobState::Completed).await;
+
+    go.notify_one();
+    until_some("every write was answered", async || (answers.lock().expect("no panic").len() == 4).then_some(())).await;
+
+    for answer in answers.lock().expect("no panic").iter() {
+        assert!(matches!(answer, Err(JobError::LeaseLost)), "{answer:?}");
+    }
+    let after = job(&db, id).await;
+    assert_eq!((after.progress, after.revision), (None, done.revision));
+    let mut conn = db.session().await;
+    assert!(queue::steps(&mut conn, id).await.expect("the database answers").is_empty());
+    assert!(queue::logs(&mut conn, id).await.expect("the database answers").is_empty());
+    let live = queue::list(&mut conn, &queue::Filter::default(), 10).await.expect("the database answers");
+    assert_eq!(live.items.len(), 1, "no child was enqueued");
+    let late: HashSet<String> = ["progress", "step", "log", "enqueue_child"].map(str::to_owned).into();
+    until_some("each is kept as evidence", async || {
+        let kept: HashSet<String> = refused(&db, id).await.into_iter().map(|write| write.operation).collect();
+        kept.is_superset(&late).then_some(())
+    })
+    .await;
+    worker.stop().await;
+}
+
+/// Q-006. A result that comes too late is refused, and kept as evidence.
+pub async fn a_late_result_is_refused_and_kept_as_evidence(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: SHORT_LEASE, ..kind("test.act") };
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let registry = act(spec.clone(), move |_, _| {
+        let run = count.fetch_add(1, SeqCst);
+        let gate = Arc::clone(&gate);
+        async move {
+            if run == 0 {
+                // Blocks its thread, so it cannot be stopped when the lease is lost.
+                let _ = gate.lock().expect("no panic").recv_timeout(Duration::from_secs(60));
+                return Ok(workers::runner::Done::Complete(json!("the zombie's")));
+            }
+            Ok(workers::runner::Done::Complete(json!("the successor's")))
+        }
+    });
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::start(&db, registry, config(engine));
+    until_some("the handler runs", async || (begun.load(SeqCst) == 1).then_some(())).await;
+    take_over(&db, id).await;
+    let done = until_state(&db, id, JobState::Completed).await;
+
+    open.send(()).expect("the zombie waits");
+    until_some("the late result is kept as evidence", async || {
+        refused(&db, id).await.into_iter().find(|write| write.operation == "complete")
+    })
+    .await;
+
+    let after = job(&db, id).await;
+    assert_eq!(after.result, Some(json!("the successor's")));
+    assert_eq!(after.revision, done.revision);
+    worker.stop().await;
+}
+
+/// Q-008. The database cannot be reached: the handler is told, and gone, before the database would let another have
+/// the lease. No attempt is spent.
+pub async fn a_handler_is_stopped_before_its_lease_ends_when_renewals_hang(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: SHORT_LEASE, ..kind("test.act") };
+    let store = Faulty::before(&db);
+    store.faults.renewals_hang.store(true, SeqCst);
+    let dropped = Arc::new(AtomicBool::new(false));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (flag, count) = (Arc::clone(&dropped), Arc::clone(&runs));
+    let registry = act(spec.clone(), move |_, _| {
+        let run = count.fetch_add(1, SeqCst);
+        let flag = Arc::clone(&flag);
+        async move {
+            if run > 0 {
+                return complete();
+            }
+            let _flag = Flag(flag);
+            std::future::pending().await
+        }
+    });
+    let faults = Arc::clone(&store.faults);
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::on(store, registry, config(engine));
+    let lease = until_some("the job is leased", async || job(&db, id).await.lease).await;
+
+    until_some("the handler is gone", async || dropped.load(SeqCst).then_some(())).await;
+
+    let now = db.clock().now().await;
+    assert!(now < lease.expires_at, "stopped at {now}, the lease ended at {}", lease.expires_at);
+    assert!(faults.renewals.load(SeqCst) > 1, "it tried again meanwhile");
+    let done = until_state(&db, id, JobState::Completed).await;
+    assert_eq!((done.attempt, done.interruptions, runs.load(SeqCst)), (1, 0, 2));
+    assert!(refused(&db, id).await.is_empty());
+    worker.stop().await;
+}
+
+/// Q-008. Renewals that fail and then succeed in time stop nobody.
+pub async fn renewals_that_fail_for_a_while_stop_nobody(engine: Engine) {
+    let db = Database::start().await;
+    let spec = domain::queue::KindSpec { lease: SHORT_LEASE * 2, ..kind("test.act") };
+    let store = Faulty::before(&db);
+    store.faults.renewals_fail.store(2, SeqCst);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let registry = act(spec.clone(), move |_, _| {
+        count.fetch_add(1, SeqCst);
+        async {
+            tokio::time::sleep(SHORT_LEASE * 3).await;
+            complete()
+        }
+    });
+    let faults = Arc::clone(&store.faults);
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::on(store, registry, config(engine));
+
+    until_state(&db, id, JobState::Completed).await;
+
+    assert_eq!(runs.load(SeqCst), 1);
+    assert_eq!(faults.renewals_fail.load(SeqCst), 0, "both faults were met");
+    worker.stop().await;
+}
+
+/// Q-010. Two starts on one host, with one process number, are two workers.
+pub async fn a_second_start_on_the_same_host_is_another_worker(engine: Engine) {
+    let db = Database::start().await;
+    let spec = kind("test.act");
+    let (release, held) = watch::channel(false);
+    let registry = act(spec.clone(), move |_, _| {
+        let mut held = held.clone();
+        async move {
+            held.wait_for(|open| *open).await.expect("the test holds the sender");
+            complete()
+        }
+    });
+    let first = Running::start(&db, registry.clone(), config(engine));
+    let id = enqueue_kind(&db, &spec).await;
+    let lease = until_some("the first leases it", async || job(&db, id).await.lease).await;
+    let second = Running::start(&db, registry, config(engine));
+    let ids = [first.worker(), second.worker()];
+    let views = until_some("both are registered", async || {
+        let mut conn = db.session().await;
+        let views = queue::list_workers(&mut conn, 10).await.expect("the database answers");
+        (views.len() == 2).then_some(views)
+    })
+    .await;
+
+    assert_ne!(ids[0], ids[1]);
+    assert_eq!(lease.worker, ids[0]);
+    assert_eq!((&views[0].host, views[0].pid), (&views[1].host, views[1].pid));
+    let skew = until_some("the skew of its clock is reported", async || {
+        let mut conn = db.session().await;
+        queue::worker(&mut conn, ids[0]).await.expect("the database answers").expect("registered").clock_skew_ms
+    })
+    .await;
+    assert!(skew.abs() < 60_000, "one machine has one clock, {skew}");
+    release.send_replace(true);
+    until_state(&db, id, JobState::Completed).await;
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Q-013. While handlers act, no session of ours has a transaction open.
+pub async fn no_transaction_is_open_while_handlers_act(engine: Engine) {
+    let db = Database::start().await;
+    let spec = kind("test.act");
+    let (release, held) = watch::channel(false);
+    let acting = Arc::new(AtomicUsize::new(0));
+    let (count, child) = (Arc::clone(&acting), spec.clone());
+    let registry = act(spec.clone(), move |args, context| {
+        let (mut held, acting, child) = (held.clone(), Arc::clone(&count), child.clone());
+        async move {
+            if args.get("child").is_some() {
+                return complete();
+            }
+            context.step("begun", &json!(null), &json!({})).await?;
+            context.enqueue_child(&NewJob::new(&child, json!({"child": true}))).await?;
+            acting.fetch_add(1, SeqCst);
+            held.wait_for(|open| *open).await.expect("the test holds the sender");
+            complete()
+        }
+    });
+    let ids = [enqueue_kind(&db, &spec).await, enqueue_kind(&db, &spec).await];
+    let worker = Running::start(&db, registry, config(engine));
+    until_some("both act", async || (acting.load(SeqCst) == 2).then_some(())).await;
+
+    let mut watcher = db.session().await;
+    for _ in 0..100 {
+        // A statement that runs has a transaction, for a moment; one that waits for its client has none.
+        let open: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity
+              where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+                and (state <> 'active' or xact_start < clock_timestamp() - interval '1 second')",
+        )
+        .fetch_one(&mut watcher)
+        .await
+        .expect("the database answers");
+        assert_eq!(open, 0, "a transaction waits for a handler");
+    }
+
+    release.send_replace(true);
+    for id in ids {
+        until_state(&db, id, JobState::Completed).await;
+    }
+    assert!(attempts(&db, ids[0]).await.is_empty());
+    worker.stop().await;
+}
