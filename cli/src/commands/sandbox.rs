@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::Context;
-use crate::exit::Exit;
+use crate::exit::{Ending, Exit};
 use crate::settings::table;
 use crate::stack::Narrator;
 use crate::{demo, dev, runtime};
@@ -33,14 +33,20 @@ pub(crate) fn dev(context: &Context, args: Dev) -> anyhow::Result<Exit> {
     let port = args.port.unwrap_or_else(|| settings.address(&table::API_LISTEN).port());
     crate::log::start_in(&dir, &settings)?;
     let narrator = Narrator::new(context.output.is_json());
-    runtime::run(dev::run(dir, port, &narrator))?;
+    runtime::run(dev::run(dir, port, &narrator)).map_err(failed)?;
     Ok(Exit::Ok)
 }
 
 pub(crate) fn demo(context: &Context, _args: &Demo) -> anyhow::Result<Exit> {
     let settings = context.quiet_settings(Vec::new())?;
     let narrator = Narrator::new(context.output.is_json());
-    let proof = runtime::run(demo::run(&settings, &narrator))?;
+    let proof = runtime::run(demo::run(&settings, &narrator)).map_err(failed)?;
     context.output.show(&proof, |proof| proof.told())?;
     Ok(Exit::Ok)
+}
+
+/// One code for whatever failed on the way: the codes of single verbs would say nothing about a tour.
+fn failed(error: anyhow::Error) -> anyhow::Error {
+    let message = format!("{error:#}");
+    Ending { exit: Exit::Failed, message }.into()
 }

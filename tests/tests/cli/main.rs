@@ -1,0 +1,7 @@
+//! The command line as its users have it: the built program, started as a process.
+
+mod keys;
+mod roles;
+mod settings;
+mod support;
+mod verbs;

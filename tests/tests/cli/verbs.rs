@@ -1,0 +1,99 @@
+//! The operators' verbs against a real API and a real worker.
+
+use crate::support::{Cli, System};
+
+#[tokio::test]
+async fn a_job_is_enqueued_run_listed_and_shown() {
+    let system = System::start().await;
+    let empty = system.cli.run(&["job", "list"]).await;
+    assert_eq!(empty.out, "no such jobs\n");
+    let _worker = system.worker(&[]);
+    let id = system.enqueue(&["system.noop", "--tag", "spring", "--priority", "-5"]).await;
+    let job = system.until_state(&id, "completed").await;
+    assert_eq!((&job["attempt"], &job["priority"]), (&1.into(), &(-5).into()));
+
+    let list = system.cli.run(&["job", "list", "--tag", "spring", "--state", "completed"]).await;
+    let lines: Vec<&str> = list.out.lines().collect();
+    assert_eq!(lines.len(), 2, "a heading and the job: {}", list.out);
+    assert!(lines[0].starts_with("ID ") && lines[1].starts_with(&id), "{}", list.out);
+    assert!(lines[1].contains("system.noop") && lines[1].contains("completed"));
+    assert_eq!(system.cli.json(&["job", "list", "--tag", "autumn"]).await["items"], serde_json::json!([]));
+
+    let shown = system.cli.run(&["job", "show", &id, "--attempts", "--steps", "--log"]).await;
+    for words in ["state          completed", "attempt        1 of", "tags           spring", "No steps were recorded."]
+    {
+        assert!(shown.out.contains(words), "{words}: {}", shown.out);
+    }
+    let whole = system.cli.json(&["job", "show", &id, "--attempts", "--steps", "--log"]).await;
+    assert_eq!(whole["id"], id.as_str());
+    assert!(whole["attempts"].is_array() && whole["steps"].is_array() && whole["log"].is_array());
+
+    let workers = system.cli.json(&["worker", "list"]).await;
+    assert_eq!(workers["items"][0]["state"], "live");
+    assert!(system.cli.run(&["worker", "list"]).await.out.contains("live"));
+    let queues = system.cli.json(&["queue", "list"]).await;
+    assert_eq!(queues["items"][0]["name"], "default");
+}
+
+#[tokio::test]
+async fn a_running_job_is_cancelled_and_a_cancelled_one_retried() {
+    let system = System::start().await;
+    let _worker = system.worker(&[]);
+    let id = system.enqueue(&["system.sleep", "--args", "{\"ms\": 60000}"]).await;
+    let running = system.until_state(&id, "running").await;
+    let revision = running["revision"].to_string();
+    let ended = system.cli.run(&["job", "cancel", &id, "--reason", "a mistake"]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    system.until_state(&id, "cancelled").await;
+
+    let stale = system.cli.run(&["job", "retry", &id, "--if-revision", &revision]).await;
+    assert_eq!(stale.code, Some(5), "it changed meanwhile: {}", stale.err);
+    let retried = system.cli.run(&["job", "retry", &id, "--reason", "no mistake"]).await;
+    assert_eq!(retried.code, Some(0), "{}", retried.err);
+    system.until_state(&id, "running").await;
+}
+
+#[tokio::test]
+async fn a_unique_key_and_an_idempotency_key_make_one_job_of_two_calls() {
+    let system = System::start().await;
+    let first = system.enqueue(&["system.noop", "--unique-key", "today"]).await;
+    let second = system.cli.run(&["job", "enqueue", "system.noop", "--unique-key", "today"]).await;
+    assert!(second.out.contains(&first) && second.out.contains("existed already"), "{}", second.out);
+
+    let first = system.enqueue(&["system.noop", "--idempotency-key", "a"]).await;
+    assert_eq!(system.enqueue(&["system.noop", "--idempotency-key", "a"]).await, first);
+    assert_ne!(system.enqueue(&["system.noop", "--idempotency-key", "b"]).await, first);
+}
+
+#[tokio::test]
+async fn bad_input_is_told_with_its_place_and_an_exit_code_of_its_kind() {
+    let system = System::start().await;
+    let absent = "01890a5d-ac96-774b-bcce-b302099a8057";
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["job", "enqueue", "no.such"], 1, "system.noop"),
+        (&["job", "enqueue", "system.sleep", "--args", "{\"sm\": 1}"], 1, "/args/sm"),
+        (&["job", "enqueue", "system.noop", "--args", "{"], 2, "not JSON"),
+        (&["job", "enqueue", "system.noop", "--priority", "101"], 1, "priority"),
+        (&["job", "show", absent], 4, "not_found"),
+        (&["job", "cancel", absent], 4, "not_found"),
+    ];
+    for (args, code, words) in cases {
+        let ended = system.cli.run(args).await;
+        assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.err);
+        assert!(ended.err.contains(words), "{args:?}: {}", ended.err);
+        assert!(ended.out.is_empty(), "{args:?}");
+    }
+    let file = system.cli.folder().join("args.json");
+    std::fs::write(&file, format!("{{\"note\": \"{}\"}}", "x".repeat(300_000))).unwrap();
+    let ended = system.cli.run(&["job", "enqueue", "system.noop", "--args-file", file.to_str().unwrap()]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("payload_too_large") || ended.err.contains("/args/note"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn an_api_that_is_away_ends_with_6_and_says_where_it_was_looked_for() {
+    let cli = Cli::new().with("LEASEHOLD_KEY", "lh_x").with("LEASEHOLD_URL", "http://127.0.0.1:1");
+    let ended = cli.run(&["job", "list"]).await;
+    assert_eq!(ended.code, Some(6));
+    assert!(ended.err.contains("http://127.0.0.1:1/"), "{}", ended.err);
+}
