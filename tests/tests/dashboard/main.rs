@@ -1,0 +1,8 @@
+//! The dashboard over real HTTP, a real PostgreSQL and a real Chromium.
+
+mod browser;
+mod effort;
+mod figures;
+mod pages;
+mod sessions;
+mod support;
