@@ -17,5 +17,4 @@ pub async fn now(conn: &mut PgConnection) -> Result<Timestamp, sqlx::Error> {
     store::now(conn).await
 }
 
-
 mod store;

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::{PgPool, Postgres, Transaction};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
 
 mod store;
 
@@ -83,7 +83,10 @@ pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
         ("enable_mergejoin", "off"),
         ("jit", "off"),
     ]);
-    Ok(PgPoolOptions::new().max_connections(max_connections).acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options))
+    Ok(PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_lazy_with(options))
 }
 
 /// A pool that connects at its first use, for processes that must start while the database is away.
@@ -92,7 +95,10 @@ pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
 /// [`Error::Url`] for a malformed URL.
 pub fn connect_lazy(url: &str, max_connections: u32) -> Result<PgPool, Error> {
     let options = options(url)?;
-    Ok(PgPoolOptions::new().max_connections(max_connections).acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options))
+    Ok(PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_lazy_with(options))
 }
 
 /// A read-only transaction on one snapshot, each of whose statements may take at most `limit`: for pages and reports
@@ -157,18 +163,24 @@ pub fn lost_a_race(error: &sqlx::Error) -> bool {
 /// Whether the database did not answer at all, so that nothing is known about the call's effect.
 #[must_use]
 pub fn unavailable(error: &sqlx::Error) -> bool {
-    match error {
+    let no_answer = matches!(
+        error,
         sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::WorkerCrashed => true,
-        // 57P0x: shutting down, starting up, crash; 08: connection; 53: out of resources; 57014: statement timeout.
-        other => other.as_database_error().and_then(|e| e.code()).is_some_and(|code| {
-            code.starts_with("57P") || code.starts_with("08") || code.starts_with("53") || code == "57014" || code == "25006"
-        }),
-    }
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed
+    );
+    // 57P0x: shutting down, starting up, crash; 08: connection; 53: out of resources; 57014: statement timeout.
+    no_answer
+        || error.as_database_error().and_then(|e| e.code()).is_some_and(|code| {
+            code.starts_with("57P")
+                || code.starts_with("08")
+                || code.starts_with("53")
+                || code == "57014"
+                || code == "25006"
+        })
 }
 
 /// Runs a whole transaction again, at most eight times, while it loses deadlocks or serialization races.

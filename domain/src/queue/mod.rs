@@ -14,7 +14,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::PgConnection;
 
@@ -22,11 +21,13 @@ use crate::clock::Timestamp;
 use crate::ids::{JobId, Kind, QueueName, WorkerId};
 use crate::lease::Lease;
 
+mod operation;
 pub mod policy;
 pub mod state;
 mod store;
 mod view;
 
+pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
 pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
@@ -53,7 +54,9 @@ pub enum Error {
     #[error(transparent)]
     LeaseLost(#[from] crate::lease::LeaseLost),
     /// The payload is larger than [`policy::MAX_PAYLOAD_BYTES`].
-    #[error("the arguments are {size_bytes} bytes, more than the {limit_bytes} that a job may carry: store the data elsewhere and pass its address")]
+    #[error(
+        "the arguments are {size_bytes} bytes, more than the {limit_bytes} that a job may carry: store the data elsewhere and pass its address"
+    )]
     PayloadTooLarge {
         /// Size of the JSON text.
         size_bytes: usize,
@@ -327,72 +330,6 @@ pub enum Fate {
     Lost,
 }
 
-/// What a refused write tried to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Operation {
-    /// Lengthen the lease.
-    Renew,
-    /// Report progress.
-    Progress,
-    /// Append a step.
-    Step,
-    /// Append a log line.
-    Log,
-    /// Enqueue a child.
-    EnqueueChild,
-    /// Complete.
-    Complete,
-    /// Fail.
-    Fail,
-    /// Snooze.
-    Snooze,
-    /// Discard.
-    Discard,
-    /// Acknowledge a cancellation.
-    Cancel,
-    /// Hand back.
-    Release,
-    /// Write domain rows under the fence.
-    Domain,
-}
-
-impl Operation {
-    /// As it stands in the database.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Renew => "renew",
-            Self::Progress => "progress",
-            Self::Step => "step",
-            Self::Log => "log",
-            Self::EnqueueChild => "enqueue_child",
-            Self::Complete => "complete",
-            Self::Fail => "fail",
-            Self::Snooze => "snooze",
-            Self::Discard => "discard",
-            Self::Cancel => "cancel",
-            Self::Release => "release",
-            Self::Domain => "domain",
-        }
-    }
-}
-
-impl Outcome {
-    /// What recording this outcome is called where it is refused.
-    #[must_use]
-    pub const fn operation(&self) -> Operation {
-        match self {
-            Self::Completed { .. } => Operation::Complete,
-            Self::Failed { .. } => Operation::Fail,
-            Self::Snoozed { .. } => Operation::Snooze,
-            Self::Discarded { .. } => Operation::Discard,
-            Self::Cancelled { .. } => Operation::Cancel,
-            Self::Released => Operation::Release,
-        }
-    }
-}
-
 /// Refuses where `lease` is not the job's: for domain transactions that write under a fence.
 ///
 /// The job's row stays locked until the transaction ends, so the lease cannot be taken over in between.
@@ -402,4 +339,3 @@ impl Outcome {
 pub async fn require_lease(conn: &mut PgConnection, lease: Lease) -> Result<(), Error> {
     if check_lease(conn, lease).await? { Ok(()) } else { Err(crate::lease::LeaseLost { lease }.into()) }
 }
-

@@ -193,7 +193,10 @@ pub async fn ensure_partitions(conn: &mut PgConnection, days: u16) -> Result<(),
 ///
 /// # Errors
 /// Only the database's: then the caller keeps its counts and adds them later.
-pub async fn add_throughput(conn: &mut PgConnection, counts: &[(String, String, String, i64)]) -> Result<(), sqlx::Error> {
+pub async fn add_throughput(
+    conn: &mut PgConnection,
+    counts: &[(String, String, String, i64)],
+) -> Result<(), sqlx::Error> {
     // Locked in the order of the key, so that two processes never wait for each other.
     let mut sorted: Vec<&(String, String, String, i64)> = counts.iter().collect();
     sorted.sort();

@@ -104,12 +104,9 @@ pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>)
 }
 
 async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
-    let live = sqlx::query!(
-        r#"select state as "state: JobState", revision from jobs where id = $1 for update"#,
-        id.0,
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
+    let live = sqlx::query!(r#"select state as "state: JobState", revision from jobs where id = $1 for update"#, id.0,)
+        .fetch_optional(&mut *conn)
+        .await?;
     if let Some(row) = live {
         refuse_stale(id, if_revision, row.revision)?;
         let conflict = |why| Err(Error::Conflict { id, state: row.state, why });

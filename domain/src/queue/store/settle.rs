@@ -22,8 +22,7 @@ pub async fn settle(conn: &mut PgConnection, settlements: &[Settlement]) -> Resu
         return Ok(Vec::new());
     }
     let mut settled = record(conn, settlements).await?;
-    let missed: Vec<Lease> =
-        settlements.iter().map(|s| s.lease).filter(|lease| !settled.contains_key(lease)).collect();
+    let missed: Vec<Lease> = settlements.iter().map(|s| s.lease).filter(|lease| !settled.contains_key(lease)).collect();
     if !missed.is_empty() {
         for lease in settled_before(conn, &missed).await? {
             settled.insert(lease, Fate::Already);
