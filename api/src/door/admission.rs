@@ -88,14 +88,13 @@ impl Catalogue {
         job.tags.clone_from(&asked.tags);
         job.unique_key.clone_from(&asked.unique_key);
         job.traceparent = traceparent.map(str::to_owned);
-        job.check().map_err(|error| match error {
-            queue::Error::Invalid { field, rule } => {
-                let field = if field == "deadline" { "deadline_ms" } else { field };
-                Failure::field(format!("{at}/{field}"), rule)
+        match job.check() {
+            Ok(()) => Ok(job),
+            Err(queue::Error::Invalid { field, rule }) => {
+                Err(Failure::field(format!("{at}/{}", super::failure::wire_name(field)), rule))
             }
-            other => other.into(),
-        })?;
-        Ok(job)
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn unknown_kind(&self, kind: &Kind, at: &str) -> Failure {
@@ -146,19 +145,15 @@ fn check_args(validator: &Validator, args: &serde_json::Value, at: &str) -> Resu
     let mut errors = Vec::new();
     for broken in validator.iter_errors(args).take(MAX_ERRORS) {
         let place = format!("{at}/args{}", broken.instance_path().as_str());
-        let (names, detail): (Vec<&str>, &str) = match broken.kind() {
-            ValidationErrorKind::AdditionalProperties { unexpected }
-            | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-                (unexpected.iter().map(String::as_str).collect(), "is not a field of this kind")
-            }
-            ValidationErrorKind::Required { property } => (property.as_str().into_iter().collect(), "is required"),
-            // Every other rule is about the value at its place; new rules of the library are too.
-            _ => (Vec::new(), ""),
-        };
-        if names.is_empty() {
-            errors.push(error(place, broken.to_string()));
+        let mut named = |name: &str, detail: &str| errors.push(error(format!("{place}/{}", escape(name)), detail));
+        if let ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } = broken.kind()
+        {
+            unexpected.iter().for_each(|name| named(name, "is not a field of this kind"));
+        } else if let ValidationErrorKind::Required { property } = broken.kind() {
+            named(property.as_str().unwrap_or_default(), "is required");
         } else {
-            errors.extend(names.iter().map(|name| error(format!("{place}/{}", escape(name)), detail)));
+            errors.push(error(place, broken.to_string()));
         }
     }
     errors.truncate(MAX_ERRORS);

@@ -200,7 +200,7 @@ impl From<domain::queue::Error> for Failure {
 }
 
 /// Where a field of the domain stands on the wire.
-fn wire_name(field: &str) -> &str {
+pub(super) fn wire_name(field: &str) -> &str {
     if field == "deadline" { "deadline_ms" } else { field }
 }
 

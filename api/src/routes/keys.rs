@@ -77,10 +77,12 @@ pub(super) async fn create(
         scopes: Scopes { app: asked.scopes.app, node: asked.scopes.node },
         expires_at: asked.expires_at,
     };
-    let made = authority::create_key_by(&mut tx, &caller, &new).await.map_err(|error| match error {
-        authority::Error::IdentityNotFound(_) => Failure::field("/identity_id", "there is no such identity"),
-        other => other.into(),
-    })?;
+    let made = match authority::create_key_by(&mut tx, &caller, &new).await {
+        Err(authority::Error::IdentityNotFound(_)) => {
+            return Err(Failure::field("/identity_id", "there is no such identity"));
+        }
+        made => made?,
+    };
     let view = authority::get_key(&mut tx, made.id).await?;
     let event = audit::Event {
         actor: caller.actor(),
@@ -165,10 +167,12 @@ async fn create_identity(
         return Err(authority::Error::Exceeds(format!("the permission {lacking}")).into());
     }
     let identity = NewIdentity { name: new.name.clone(), kind, roles };
-    let id = authority::create_identity(conn, &identity).await.map_err(|error| match error {
-        authority::Error::Invalid { field, rule } => Failure::field(format!("/identity/{field}"), rule),
-        other => other.into(),
-    })?;
+    let id = match authority::create_identity(conn, &identity).await {
+        Err(authority::Error::Invalid { field, rule }) => {
+            return Err(Failure::field(format!("/identity/{field}"), rule));
+        }
+        made => made?,
+    };
     let event = audit::Event {
         actor: caller.actor(),
         action: "identity.create",

@@ -1,0 +1,142 @@
+//! Keys: the first one, further ones, and what none of them can do.
+
+use std::collections::BTreeSet;
+
+use domain::authority::{self, IdentityKind, Permission, Role, Scopes};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use tests::api::{Server, Told};
+use tests::db::Database;
+use wire::{Code, KeyScopes, NewIdentity, NewKey, Reason};
+
+fn new_key(name: &str, kind: wire::IdentityKind, roles: &[&str]) -> NewKey {
+    let roles = roles.iter().map(|&role| role.to_owned()).collect();
+    NewKey {
+        name: name.to_owned(),
+        identity_id: None,
+        identity: Some(NewIdentity { name: name.to_owned(), kind, roles }),
+        permissions: None,
+        scopes: KeyScopes::default(),
+        expires_at: None,
+    }
+}
+
+#[tokio::test]
+async fn the_first_administrator_is_made_once_also_by_callers_at_the_same_time() {
+    let db = Database::start().await;
+    let tries = (0..8).map(|_| async {
+        let mut tx = db.pool().begin().await.expect("a transaction");
+        let made = authority::bootstrap(&mut tx).await;
+        tx.commit().await.expect("committed");
+        made.is_ok()
+    });
+    let made = futures::future::join_all(tries).await;
+    assert_eq!(made.iter().filter(|made| **made).count(), 1);
+    // When nobody can act as an administrator any more, the holder of the database can make one again.
+    sqlx::query("update api_keys set revoked_at = lh_now()").execute(db.pool()).await.expect("revoked");
+    let mut tx = db.pool().begin().await.expect("a transaction");
+    assert!(authority::bootstrap(&mut tx).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_secret_is_told_once_and_kept_nowhere() {
+    let server = Server::start().await;
+    let asked = new_key("ci", wire::IdentityKind::Person, &["operator"]);
+    let first = server.client().create_key(&asked, Some("k1")).await.expect("created");
+    let secret = first.value.secret.expect("told once");
+    assert!(server.client_of(&secret).kinds().await.is_ok());
+    let again = server.client().create_key(&asked, Some("k1")).await.expect("answered again");
+    assert!(again.replayed && again.value.secret.is_none() && again.value.key == first.value.key);
+    let tail = secret.expose_secret().rsplit('_').next().expect("a secret part").to_owned();
+    let tables: Vec<String> = sqlx::query_scalar("select table_name::text from information_schema.tables where table_schema = 'public'")
+        .fetch_all(server.db.pool())
+        .await
+        .expect("the tables");
+    assert!(tables.len() > 10);
+    for table in tables {
+        let query = format!("select count(*) from {table} t where t::text like '%' || $1 || '%'");
+        let found: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(query)).bind(&tail).fetch_one(server.db.pool()).await.expect("a count");
+        assert_eq!(found, 0, "{table}");
+    }
+    let told = Told::by(server.request("GET", "/v1/keys")).await;
+    assert!(told.status == 200 && !told.text.contains(&tail));
+}
+
+#[tokio::test]
+async fn a_revoked_key_ends_at_once_and_its_end_is_audited() {
+    let server = Server::start().await;
+    let made = server.client().create_key(&new_key("ci", wire::IdentityKind::Person, &["viewer"]), None).await.expect("created").value;
+    let secret = made.secret.expect("told once");
+    assert!(server.client_of(&secret).kinds().await.is_ok());
+    let why = Reason { reason: Some("leaked".to_owned()) };
+    assert!(server.client().revoke_key(made.key.id, &why).await.expect("revoked").revoked_at.is_some());
+    let error = server.client_of(&secret).kinds().await.expect_err("revoked");
+    assert!(error.problem().is_some_and(|p| p.status == 401 && p.detail.contains("revoked")), "{error}");
+    server.client().revoke_key(made.key.id, &why).await.expect("again changes nothing");
+    let acts = server.client().audit(Some("key"), Some(&made.key.id.to_string()), None, None).await.expect("the trail");
+    let told: Vec<_> = acts.items.iter().map(|act| (act.action.as_str(), act.reason.as_deref())).collect();
+    assert_eq!(told, [("key.revoke", Some("leaked")), ("key.create", None)]);
+    let error = server.client().revoke_key(uuid::Uuid::nil(), &why).await.expect_err("no such key");
+    assert!(error.problem().is_some_and(|p| p.is(Code::NotFound)), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_gives_what_they_do_not_have() {
+    let server = Server::start().await;
+    let narrow = [Permission::KeysManage, Permission::JobsRead];
+    let (_, key) = server.key(IdentityKind::Person, &[Role::Admin], Some(&narrow), Scopes::default()).await;
+    let client = server.client_of(&key);
+    let denied = async |asked: &NewKey| {
+        let error = client.create_key(asked, None).await.expect_err("more than the creator may do");
+        assert!(error.problem().is_some_and(|p| p.is(Code::PermissionDenied)), "{error}");
+    };
+    denied(&new_key("an admin", wire::IdentityKind::Person, &["admin"])).await;
+    denied(&new_key("a viewer", wire::IdentityKind::Person, &["viewer"])).await;
+    // Also not by a new key of an identity that has more.
+    let admin = server.client().keys(None, None).await.expect("the keys").items;
+    let admin = admin.iter().find(|key| key.identity == "administrator").expect("the first one").identity_id;
+    let asked = NewKey { identity_id: Some(admin), identity: None, ..new_key("mine", wire::IdentityKind::Person, &[]) };
+    denied(&asked).await;
+    let enough = NewKey { permissions: Some(BTreeSet::from(["jobs.read".to_owned()])), ..asked };
+    assert!(client.create_key(&enough, None).await.is_ok());
+    let scopes = Scopes { app: Some(BTreeSet::from(["acme".to_owned()])), node: None };
+    let (_, scoped) = server.key(IdentityKind::Person, &[Role::Admin], None, scopes).await;
+    let error = server.client_of(&scoped).create_key(&new_key("wider", wire::IdentityKind::Person, &[]), None).await;
+    assert!(error.expect_err("wider scopes").problem().is_some_and(|p| p.is(Code::PermissionDenied)));
+}
+
+#[tokio::test]
+async fn keys_of_machines_need_their_scope_and_take_no_roles() {
+    let server = Server::start().await;
+    let client = server.client();
+    let error = client.create_key(&new_key("app", wire::IdentityKind::App, &[]), None).await.expect_err("no scope");
+    assert!(error.problem().is_some_and(|p| p.is(Code::ValidationFailed) && p.detail.contains("scopes")), "{error}");
+    let error = client.create_key(&new_key("app", wire::IdentityKind::App, &["admin"]), None).await.expect_err("a role");
+    assert!(error.problem().is_some_and(|p| p.is(Code::ValidationFailed)), "{error}");
+    let scopes = KeyScopes { app: Some(BTreeSet::from(["acme".to_owned()])), node: None };
+    let made = client.create_key(&NewKey { scopes, ..new_key("app", wire::IdentityKind::App, &[]) }, None).await;
+    let secret = made.expect("created").value.secret.expect("told once");
+    let error = server.client_of(&secret).jobs(&wire::JobFilter::default()).await.expect_err("jobs are not its business");
+    assert!(error.problem().is_some_and(|p| p.is(Code::PermissionDenied)), "{error}");
+    let error = client.create_key(&new_key("app", wire::IdentityKind::Person, &[]), None).await.expect_err("a taken name");
+    assert!(error.problem().is_some_and(|p| p.is(Code::NameTaken) && p.status == 409), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_asks_for_what_is_unknown_is_refused_by_its_pointer() {
+    let server = Server::start().await;
+    for (body, pointer) in [
+        (json!({"name": "x", "identity": {"name": "x", "kind": "person", "roles": ["king"]}}), "/identity/roles"),
+        (json!({"name": "x", "identity": {"name": "", "kind": "person"}}), "/identity/name"),
+        (json!({"name": "", "identity": {"name": "x", "kind": "person"}}), "/name"),
+        (json!({"name": "x", "identity": {"name": "x", "kind": "person"}, "permissions": ["jobs"]}), "/permissions/0"),
+        (json!({"name": "x"}), "/identity"),
+        (json!({"name": "x", "identity_id": uuid::Uuid::nil()}), "/identity_id"),
+    ] {
+        let told = Told::by(server.request("POST", "/v1/keys").json(&body)).await;
+        assert_eq!((told.problem().0, told.pointers()), (422, vec![pointer.to_owned()]), "{body}");
+    }
+    let body = json!({"name": "x", "identity": {"name": "x", "kind": "person"}, "scopes": {"planet": ["mars"]}});
+    let told = Told::by(server.request("POST", "/v1/keys").json(&body)).await;
+    assert_eq!(told.problem(), (400, "malformed_request".to_owned()), "an unknown scope is never no scope");
+}

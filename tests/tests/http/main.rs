@@ -1,0 +1,11 @@
+//! The API over real HTTP and a real PostgreSQL.
+
+mod access;
+mod bodies;
+mod description;
+mod events;
+mod jobs;
+mod keys;
+mod operate;
+mod outage;
+mod repeat;
