@@ -106,6 +106,19 @@ fn versions_stand_in_the_workspace_alone() {
     none("dependencies that do not come from the workspace", &findings);
 }
 
+#[test]
+fn every_dependency_of_the_workspace_is_taken_by_a_package() {
+    let root: toml::Table = read("Cargo.toml").parse().expect("Cargo.toml");
+    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let taken: BTreeSet<String> = PACKAGES
+        .iter()
+        .flat_map(|package| sections.iter().flat_map(|section| dependencies(&manifest(package), section)))
+        .collect();
+    let offered = root["workspace"]["dependencies"].as_table().expect("a table");
+    let idle: Vec<String> = offered.keys().filter(|name| !taken.contains(*name)).cloned().collect();
+    none("dependencies of the workspace that no package takes", &idle);
+}
+
 /// docs/dependencies.md has a row for each dependency from outside, and for nothing else.
 #[test]
 fn every_dependency_has_its_reason_in_docs() {
