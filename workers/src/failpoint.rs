@@ -78,7 +78,8 @@ mod armed {
     /// Holds every hit of `name` whose detail contains `detail`, after letting the first `pass` through.
     #[must_use]
     pub fn gate(name: &str, detail: &str, pass: usize) -> Gate {
-        let action = Action::Hold { permits: Semaphore::new(pass), arrived: watch::Sender::new(0), held: AtomicUsize::new(0) };
+        let action =
+            Action::Hold { permits: Semaphore::new(pass), arrived: watch::Sender::new(0), held: AtomicUsize::new(0) };
         let point = Arc::new(Point { name: name.to_owned(), detail: detail.to_owned(), action });
         ARMED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&point));
         Gate { point }

@@ -72,7 +72,10 @@ async fn keys_with_special_characters_arrive_byte_equal() {
             let key = format!("dir {size}/{name}");
             rig.server.objects().put(SOURCE, &key, format!("{name:>size$}").as_bytes());
             copy(&rig, &key).await.unwrap_or_else(|error| panic!("{key}: {error:?}"));
-            assert_eq!(rig.server.objects().get(TARGET, &key).expect("under the same key"), format!("{name:>size$}").as_bytes());
+            assert_eq!(
+                rig.server.objects().get(TARGET, &key).expect("under the same key"),
+                format!("{name:>size$}").as_bytes()
+            );
         }
         assert_eq!(rig.server.objects().keys(TARGET, ""), rig.server.objects().keys(SOURCE, ""));
     }
@@ -80,9 +83,7 @@ async fn keys_with_special_characters_arrive_byte_equal() {
 
 #[tokio::test]
 async fn a_200_with_an_error_in_its_body_is_a_failure_and_tried_again() {
-    for (op, size) in
-        [("CopyObject", 10), ("UploadPartCopy", LIMIT * 2), ("CompleteMultipartUpload", LIMIT * 2)]
-    {
+    for (op, size) in [("CopyObject", 10), ("UploadPartCopy", LIMIT * 2), ("CompleteMultipartUpload", LIMIT * 2)] {
         let rig = rig().await;
         rig.server.objects().put(SOURCE, "k", &bytes(size));
         let faults = rig.server.faults();
@@ -103,7 +104,8 @@ async fn a_200_with_an_error_in_its_body_is_a_failure_and_tried_again() {
 
 #[tokio::test]
 async fn throttling_backs_off_and_never_loops_hot() {
-    let tuning = Tuning { attempts: 4, backoff_min: Duration::from_millis(40), backoff_max: Duration::from_secs(1), ..quick() };
+    let tuning =
+        Tuning { attempts: 4, backoff_min: Duration::from_millis(40), backoff_max: Duration::from_secs(1), ..quick() };
     for fault in [Fault::SlowDown, Fault::Answer("ServiceUnavailable")] {
         let rig = Rig::tuned(tuning).await;
         rig.server.objects().put(SOURCE, "k", b"x");
@@ -212,7 +214,10 @@ async fn a_delete_tells_which_keys_were_refused() {
     keys.iter().for_each(|key| rig.server.objects().put(TARGET, key, b"x"));
     rig.server.faults().add(Rule::on("DeleteObjects", Fault::KeyError("AccessDenied")).key("k0007"));
     let refused = rig.store.delete_many(TARGET, &keys).await.expect("batches");
-    assert_eq!(refused.iter().map(|r| (r.key.as_str(), r.code.as_str())).collect::<Vec<_>>(), [("k0007", "AccessDenied")]);
+    assert_eq!(
+        refused.iter().map(|r| (r.key.as_str(), r.code.as_str())).collect::<Vec<_>>(),
+        [("k0007", "AccessDenied")]
+    );
     assert_eq!(rig.server.objects().keys(TARGET, ""), ["k0007"]);
     assert_eq!(rig.calls("DeleteObjects"), 3);
     let missing = ["never there".to_owned()];
@@ -224,7 +229,8 @@ async fn no_more_copies_run_at_once_than_the_box_allows() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     let rig = Rig::start().await;
-    let limits = workers::objects::CopyLimits::new(workers::objects::LimitSettings { per_box: 3, ..Default::default() });
+    let limits =
+        workers::objects::CopyLimits::new(workers::objects::LimitSettings { per_box: 3, ..Default::default() });
     let endpoint = workers::objects::Endpoint {
         url: Some(rig.server.endpoint()),
         region: "us-east-1".to_owned(),

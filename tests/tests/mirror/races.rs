@@ -206,10 +206,14 @@ async fn a_cancelled_pass_ends_soon_and_keeps_what_it_copied() {
     let rig = Rig::start().await;
     rig.put_replica("a.example", 200);
     rig.server.faults().add(Rule::on("CopyObject", Fault::Latency(Duration::from_millis(20))));
-    let (mirror, journal, cancel) = (rig.mirror("a.example"), Arc::new(MemoryJournal::default()), CancellationToken::new());
+    let (mirror, journal, cancel) =
+        (rig.mirror("a.example"), Arc::new(MemoryJournal::default()), CancellationToken::new());
     let (held, token) = (Arc::clone(&journal), cancel.clone());
     let running = tokio::spawn(async move { mirror.pass(held.as_ref(), &Unobserved, &token).await });
-    tests::wait::until("some copies", Duration::from_secs(10), || async { (rig.calls("CopyObject") > 10).then_some(()) }).await;
+    tests::wait::until("some copies", Duration::from_secs(10), || async {
+        (rig.calls("CopyObject") > 10).then_some(())
+    })
+    .await;
     cancel.cancel();
     let began = std::time::Instant::now();
     let error = running.await.expect("no panic").expect_err("cancelled");

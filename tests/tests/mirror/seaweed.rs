@@ -15,7 +15,8 @@ use crate::rig::{SOURCE, TARGET, ltx, mirror_of, open, pass};
 
 /// What moves need and nothing else: read and list the instances of the own region, put, delete and list the
 /// staging of the other.
-const RIGHTS: [&str; 4] = ["Read:eu-data/instances/*", "List:eu-data/instances/*", "Write:uk-data/moves/*", "List:uk-data/moves/*"];
+const RIGHTS: [&str; 4] =
+    ["Read:eu-data/instances/*", "List:eu-data/instances/*", "Write:uk-data/moves/*", "List:uk-data/moves/*"];
 
 struct Field {
     weed: Weed,
@@ -90,7 +91,8 @@ async fn the_movers_rights_are_enough_for_whole_rounds() {
     let large: Vec<u8> = (0..12 << 20).map(|n: u32| u8::try_from(n % 251).expect("below 251")).collect();
     field.put(SOURCE, &format!("instances/a.example/{}", ltx(1, 1, 10)), &large).await;
     field.put(SOURCE, "instances/a.example/lock.json", b"{}").await;
-    let (mirror, journal) = (mirror_of(&store, Pair::of_instance("a.example").expect("a host")), MemoryJournal::default());
+    let (mirror, journal) =
+        (mirror_of(&store, Pair::of_instance("a.example").expect("a host")), MemoryJournal::default());
 
     let first = pass(&mirror, &journal).await.expect("a full round");
     assert!(matches!(first.outcome, Outcome::InSync), "{first:?}");
@@ -113,7 +115,14 @@ async fn the_movers_rights_are_enough_for_whole_rounds() {
     source.retain(|(key, _)| key != "lock.json");
     assert!(source == field.content(TARGET, "moves/a.example/").await, "byte-equal");
     for level in [ltx(1, 1, 10), ltx(0, 100, 100)] {
-        let head = field.admin.head_object().bucket(TARGET).key(format!("moves/a.example/{level}")).send().await.expect("head");
+        let head = field
+            .admin
+            .head_object()
+            .bucket(TARGET)
+            .key(format!("moves/a.example/{level}"))
+            .send()
+            .await
+            .expect("head");
         assert_eq!(head.content_type.as_deref(), Some("application/x-ltx"), "{level}");
         assert_eq!(head.metadata.expect("metadata").get("stamp").map(String::as_str), Some("1"), "{level}");
     }
@@ -153,7 +162,10 @@ async fn every_other_right_is_refused_to_the_mover() {
         refuses!("put at the target", mover.put_object().bucket(TARGET).key(key).body(body()));
         refuses!("delete at the target", mover.delete_object().bucket(TARGET).key(key));
         refuses!("multipart at the target", mover.create_multipart_upload().bucket(TARGET).key(key));
-        refuses!("copy into the target", mover.copy_object().copy_source("eu-data/instances/a/x").bucket(TARGET).key(key));
+        refuses!(
+            "copy into the target",
+            mover.copy_object().copy_source("eu-data/instances/a/x").bucket(TARGET).key(key)
+        );
     }
     for prefix in ["instances/", "other/", "", "move"] {
         refuses!("list at the target", mover.list_objects_v2().bucket(TARGET).prefix(prefix));
@@ -173,8 +185,14 @@ async fn every_other_right_is_refused_to_the_mover() {
     }
     refuses!("list the source", mover.list_objects_v2().bucket(SOURCE).prefix("other/"));
     refuses!("list all of the source", mover.list_objects_v2().bucket(SOURCE));
-    refuses!("copy the target's instances", mover.copy_object().copy_source("uk-data/instances/a/x").bucket(TARGET).key("moves/a/leak"));
-    refuses!("copy the staging elsewhere", mover.copy_object().copy_source("uk-data/moves/a/x").bucket(TARGET).key("moves/a/y"));
+    refuses!(
+        "copy the target's instances",
+        mover.copy_object().copy_source("uk-data/instances/a/x").bucket(TARGET).key("moves/a/leak")
+    );
+    refuses!(
+        "copy the staging elsewhere",
+        mover.copy_object().copy_source("uk-data/moves/a/x").bucket(TARGET).key("moves/a/y")
+    );
     refuses!("create a bucket", mover.create_bucket().bucket("mine"));
     refuses!("delete the bucket", mover.delete_bucket().bucket(TARGET));
     refuses!("set a policy", mover.put_bucket_policy().bucket(TARGET).policy("{}"));
@@ -193,8 +211,11 @@ async fn every_other_right_is_refused_to_the_mover() {
 /// Each right of the four is needed: without it the pass says which is missing.
 #[tokio::test]
 async fn a_missing_right_has_its_own_code() {
-    for (missing, code) in [(0, "copy_forbidden"), (1, "source_unreadable"), (2, "copy_forbidden"), (3, "target_forbidden")] {
-        let rights: Vec<&str> = RIGHTS.iter().enumerate().filter(|(n, _)| *n != missing).map(|(_, right)| *right).collect();
+    for (missing, code) in
+        [(0, "copy_forbidden"), (1, "source_unreadable"), (2, "copy_forbidden"), (3, "target_forbidden")]
+    {
+        let rights: Vec<&str> =
+            RIGHTS.iter().enumerate().filter(|(n, _)| *n != missing).map(|(_, right)| *right).collect();
         let field = Field::start(&rights).await;
         field.put_replica("a.example", 3).await;
         let mirror = mirror_of(&field.store(Tuning::default()).await, Pair::of_instance("a.example").expect("a host"));
@@ -216,7 +237,9 @@ async fn a_missing_right_has_its_own_code() {
 #[tokio::test]
 async fn single_calls_mean_the_same_as_on_the_in_process_server() {
     let field = Field::start(&RIGHTS).await;
-    let store = field.store(Tuning { copy_limit: LIMIT as u64, part_size: LIMIT as u64, attempts: 2, ..Tuning::default() }).await;
+    let store = field
+        .store(Tuning { copy_limit: LIMIT as u64, part_size: LIMIT as u64, attempts: 2, ..Tuning::default() })
+        .await;
     // The smallest part that S3 takes is the limit here: at it, one above it, and keys that need their encoding.
     const LIMIT: usize = 5 << 20;
     for name in ["a b", "a+b", "a%2Fb", "a=b", "a?b", "a#b", "aéb", "a&b;c:d@e,f$g!h*(i)'j"] {

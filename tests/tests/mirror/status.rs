@@ -171,9 +171,14 @@ async fn fast_rounds_converge_under_a_live_writer() {
 #[tokio::test]
 async fn the_bars_of_a_busy_instance_are_opt_in() {
     let lag = Some(Duration::from_secs(60));
-    for (bytes, lag, ready) in
-        [(0, None, false), (100, None, true), (99, None, false), (0, lag, true), (100, lag, true), (100, Some(Duration::ZERO), false)]
-    {
+    for (bytes, lag, ready) in [
+        (0, None, false),
+        (100, None, true),
+        (99, None, false),
+        (0, lag, true),
+        (100, lag, true),
+        (100, Some(Duration::ZERO), false),
+    ] {
         let rig = Rig::start().await;
         rig.put("a.example", &ltx(9, 1, 999), b"snapshot");
         write_at_every_listing(&rig);

@@ -120,7 +120,11 @@ impl MirrorError {
             E::Unreachable { .. } | E::TimedOut { .. } => Reason::SourceUnreachable,
             E::Failed { .. } => Reason::SourceFailing,
             E::ListingTruncated | E::ListingInvalid(_) => Reason::SourceListingIncomplete,
-            E::Forbidden { .. } | E::NoSuchBucket { .. } | E::Vanished { .. } | E::Changed { .. } | E::Refused { .. } => {
+            E::Forbidden { .. }
+            | E::NoSuchBucket { .. }
+            | E::Vanished { .. }
+            | E::Changed { .. }
+            | E::Refused { .. } => {
                 return Err(error);
             }
         };

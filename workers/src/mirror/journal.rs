@@ -76,7 +76,12 @@ impl KeyJournal for MemoryJournal {
             None => Bound::Included((pair, String::new())),
         };
         let rows = self.rows();
-        Ok(rows.range((from, Bound::Unbounded)).take_while(|(key, _)| key.0 == pair).take(limit).map(|(_, row)| row.clone()).collect())
+        Ok(rows
+            .range((from, Bound::Unbounded))
+            .take_while(|(key, _)| key.0 == pair)
+            .take(limit)
+            .map(|(_, row)| row.clone())
+            .collect())
     }
 
     async fn record(&self, pair: usize, copied: &[JournalKey]) -> Result<(), RecordError> {

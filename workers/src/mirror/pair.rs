@@ -24,7 +24,12 @@ impl Pair {
     /// # Errors
     /// A host that would reach into another prefix; doors refuse it before (D-M21).
     pub fn of_instance(host: &str) -> Result<Self, HostError> {
-        if host.is_empty() || host == "." || host.contains('/') || host.contains("..") || host.chars().any(char::is_control) {
+        if host.is_empty()
+            || host == "."
+            || host.contains('/')
+            || host.contains("..")
+            || host.chars().any(char::is_control)
+        {
             return Err(HostError);
         }
         Ok(Self {

@@ -99,7 +99,9 @@ impl Survey {
     fn copy(&mut self, entry: Option<Entry<'_>>, pair: &Pair, folder: Option<&PathBuf>) -> Result<(), Stop> {
         let Some(entry) = entry else { return Ok(()) };
         let KeyPlace::Mirrored { rank, .. } = pair.rule().place(entry.key) else { return Ok(()) };
-        let Some(etag) = entry.etag else { return Err(Stop::Mirror(MirrorError::permanent(Reason::SourceWithoutEtags))) };
+        let Some(etag) = entry.etag else {
+            return Err(Stop::Mirror(MirrorError::permanent(Reason::SourceWithoutEtags)));
+        };
         self.found.copies += 1;
         self.found.copy_bytes += entry.size;
         let spill = self.copies[usize::from(rank)].get_or_insert_with(|| Spill::new(folder));

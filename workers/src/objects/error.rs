@@ -160,16 +160,16 @@ impl Error {
             // The answer to a CompleteMultipartUpload whose first answer was lost.
             ("NoSuchUpload", _) => Self::Failed { op, code: named() },
             ("PreconditionFailed", _) | (_, 412) => Self::Changed { op },
-            ("ExpiredToken" | "RequestTimeout" | "OperationAborted" | "ConditionalRequestConflict", _) | (_, 408 | 409) => {
-                Self::Failed { op, code: named() }
-            }
-            ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AllAccessDisabled", _) | (_, 401 | 403) => {
-                Self::Forbidden { op, code: named() }
-            }
+            ("ExpiredToken" | "RequestTimeout" | "OperationAborted" | "ConditionalRequestConflict", _)
+            | (_, 408 | 409) => Self::Failed { op, code: named() },
+            ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AllAccessDisabled", _)
+            | (_, 401 | 403) => Self::Forbidden { op, code: named() },
             ("NoSuchKey", _) => Self::Vanished { op },
             (_, 404) => match op {
                 Op::Copy | Op::CopyPart | Op::Head => Self::Vanished { op },
-                Op::List | Op::Delete | Op::CreateUpload | Op::CompleteUpload | Op::AbortUpload => Self::NoSuchBucket { op },
+                Op::List | Op::Delete | Op::CreateUpload | Op::CompleteUpload | Op::AbortUpload => {
+                    Self::NoSuchBucket { op }
+                }
             },
             (_, 200..=299 | 500..=599) => Self::Failed { op, code: named() },
             _ => Self::Refused { op, code: named() },
@@ -178,7 +178,10 @@ impl Error {
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    std::iter::successors(error.source(), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ impl ObjectStore {
     }
 
     async fn create_upload(&self, head: HeadObjectOutput, bucket: &str, key: &str) -> Result<String, Error> {
-        let expires = head.expires_string.as_deref().and_then(|at| DateTime::from_str(at, DateTimeFormat::HttpDate).ok());
+        let expires =
+            head.expires_string.as_deref().and_then(|at| DateTime::from_str(at, DateTimeFormat::HttpDate).ok());
         let request = self
             .client
             .create_multipart_upload()

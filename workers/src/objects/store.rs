@@ -101,8 +101,11 @@ impl ObjectStore {
         let plain = endpoint.url.as_deref().is_some_and(|url| url.starts_with("http://"));
         let http = aws_smithy_http_client::Builder::new();
         // Loading the machine's root certificates costs tens of milliseconds that a loopback store does not need.
-        let http =
-            if plain { http.build_http() } else { http.tls_provider(tls::Provider::Rustls(CryptoMode::Ring)).build_https() };
+        let http = if plain {
+            http.build_http()
+        } else {
+            http.tls_provider(tls::Provider::Rustls(CryptoMode::Ring)).build_https()
+        };
         let config = match &endpoint.credentials {
             Credentials::Static { access_key, secret_key, session_token } => {
                 Builder::new().credentials_provider(aws_sdk_s3::config::Credentials::new(
@@ -122,7 +125,8 @@ impl ObjectStore {
                 Builder::from(&chain)
             }
         };
-        let mut config = config.behavior_version(BehaviorVersion::latest()).region(Region::new(endpoint.region.clone()));
+        let mut config =
+            config.behavior_version(BehaviorVersion::latest()).region(Region::new(endpoint.region.clone()));
         config.set_endpoint_url(endpoint.url.clone());
         let config = config
             .force_path_style(endpoint.force_path_style)
@@ -171,7 +175,12 @@ impl ObjectStore {
             .when(Error::is_worth_a_retry)
             .notify(|error, pause| {
                 let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                tracing::debug!(op = op.as_str(), pause_ms, error = error as &dyn std::error::Error, "S3 request will be tried again");
+                tracing::debug!(
+                    op = op.as_str(),
+                    pause_ms,
+                    error = error as &dyn std::error::Error,
+                    "S3 request will be tried again"
+                );
             })
             .await
     }

@@ -18,8 +18,10 @@ const EMPTY: &str = "empty";
 /// Measures a round without a change and a survey in which every key is a difference, over `keys` made-up keys.
 pub async fn measure(keys: u64) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("find this program")?;
+    #[allow(clippy::disallowed_methods, reason = "it ends when its standard input does, so also when we are killed")]
     let mut server = tokio::process::Command::new(program)
         .args(["--serve-fake", &keys.to_string()])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
@@ -94,9 +96,14 @@ fn etag(n: u64) -> String {
 }
 
 /// Serves listings of `source-<n>` and `target-<n>` (n keys each) and of `empty`; refuses everything else.
-pub async fn serve(_keys: u64) -> anyhow::Result<()> {
+pub async fn serve() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
     println!("http://{}", listener.local_addr()?);
+    std::thread::spawn(|| {
+        // Only its end is of interest: nobody writes.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(0);
+    });
     loop {
         let (stream, _) = listener.accept().await.context("accept")?;
         tokio::spawn(connection(stream));

@@ -22,9 +22,7 @@ enum Mode {
         keys: u64,
     },
     /// The child that answers for [`Mode::Fake`], so that its work is not counted as ours.
-    Serve {
-        keys: u64,
-    },
+    Serve,
 }
 
 #[tokio::main]
@@ -32,12 +30,12 @@ async fn main() -> anyhow::Result<()> {
     match arguments()? {
         Mode::Weed { keys, runs } => weed::measure(keys, runs).await,
         Mode::Fake { keys } => fake::measure(keys).await,
-        Mode::Serve { keys } => fake::serve(keys).await,
+        Mode::Serve => fake::serve().await,
     }
 }
 
 fn arguments() -> anyhow::Result<Mode> {
-    let (mut keys, mut runs, mut fake, mut serve) = (10_020, 5, None, None);
+    let (mut keys, mut runs, mut fake, mut serve) = (10_020, 5, None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().with_context(|| format!("{name} needs a number"))?;
@@ -46,13 +44,13 @@ fn arguments() -> anyhow::Result<Mode> {
             "--keys" => keys = value,
             "--runs" => runs = usize::try_from(value)?,
             "--fake-keys" => fake = Some(value),
-            "--serve-fake" => serve = Some(value),
+            "--serve-fake" => serve = true,
             _ => bail!("unknown argument {name}"),
         }
     }
     Ok(match (serve, fake) {
-        (Some(keys), _) => Mode::Serve { keys },
-        (None, Some(keys)) => Mode::Fake { keys },
-        (None, None) => Mode::Weed { keys, runs },
+        (true, _) => Mode::Serve,
+        (false, Some(keys)) => Mode::Fake { keys },
+        (false, None) => Mode::Weed { keys, runs },
     })
 }

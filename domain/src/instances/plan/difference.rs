@@ -66,9 +66,15 @@ pub struct Decision {
 /// size alone. A key at the target without a journal row is *not* equal: somebody else wrote it, or we died before
 /// recording it, and a second copy costs one request.
 #[must_use]
-pub fn decide(source: Option<Entry<'_>>, target: Option<Entry<'_>>, journal: Option<Journalled<'_>>) -> Option<Decision> {
-    let smallest =
-        [source.map(|s| s.key), target.map(|t| t.key), journal.map(|j| j.key)].into_iter().flatten().min_by(|a, b| bytes(a, b))?;
+pub fn decide(
+    source: Option<Entry<'_>>,
+    target: Option<Entry<'_>>,
+    journal: Option<Journalled<'_>>,
+) -> Option<Decision> {
+    let smallest = [source.map(|s| s.key), target.map(|t| t.key), journal.map(|j| j.key)]
+        .into_iter()
+        .flatten()
+        .min_by(|a, b| bytes(a, b))?;
     let source = source.filter(|s| s.key == smallest);
     let target = target.filter(|t| t.key == smallest);
     let journal = journal.filter(|j| j.key == smallest);

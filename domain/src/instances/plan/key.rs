@@ -138,14 +138,14 @@ mod tests {
     fn whatever_deviates_from_the_layout_is_not_a_replica_key() {
         let good = name(1, 16, 31);
         for bad in [
-            name(10, 1, 2),          // a level that does not exist
-            name(1, 0, 2),           // transactions begin at 1
-            name(1, 3, 2),           // reversed
-            good.to_uppercase(),     // another spelling
-            format!("{good}.tmp"),   // longer
-            good[1..].to_owned(),    // shorter
-            good.replace('-', "_"),  // separator
-            good.replace('/', "-"),  // no folder
+            name(10, 1, 2),         // a level that does not exist
+            name(1, 0, 2),          // transactions begin at 1
+            name(1, 3, 2),          // reversed
+            good.to_uppercase(),    // another spelling
+            format!("{good}.tmp"),  // longer
+            good[1..].to_owned(),   // shorter
+            good.replace('-', "_"), // separator
+            good.replace('/', "-"), // no folder
             format!("x{}", &good[1..]),
             "é".repeat(21), // 42 bytes that are no ASCII
             String::new(),

@@ -130,11 +130,17 @@ mod tests {
         let mut keys = Vec::new();
         let mut below = txids;
         let snapshot = txids / snapshot_every * snapshot_every;
-        for (level, width) in [1_u64, widths[0], widths[0] * widths[1], widths[0] * widths[1] * widths[2]].into_iter().enumerate() {
+        for (level, width) in
+            [1_u64, widths[0], widths[0] * widths[1], widths[0] * widths[1] * widths[2]].into_iter().enumerate()
+        {
             let done = below / width * width;
             let level_no = u8::try_from(level).unwrap();
             // Raw files are pruned once compacted, compactions once a snapshot covers them.
-            let pruned = if level == 0 { (txids / widths[0] * widths[0]).saturating_sub(keep) } else { snapshot.saturating_sub(keep) };
+            let pruned = if level == 0 {
+                (txids / widths[0] * widths[0]).saturating_sub(keep)
+            } else {
+                snapshot.saturating_sub(keep)
+            };
             let mut min = 1;
             while min + width - 1 <= done {
                 if min + width - 1 > pruned {

@@ -69,7 +69,8 @@ pub fn judge(found: Differences, last: Option<LastCopy>, bars: Bars) -> RoundVer
     }
     let within = !bars.is_off()
         && last.is_some_and(|last| {
-            (bars.ready_max_delta_bytes == 0 || last.moved.copy_bytes <= bars.ready_max_delta_bytes.min(Bars::MAX_DELTA_BYTES))
+            (bars.ready_max_delta_bytes == 0
+                || last.moved.copy_bytes <= bars.ready_max_delta_bytes.min(Bars::MAX_DELTA_BYTES))
                 && bars.ready_max_lag.is_none_or(|max| last.lag <= max)
         });
     if within { RoundVerdict::WithinBars } else { RoundVerdict::Busy }
@@ -92,7 +93,10 @@ mod tests {
 
     #[test]
     fn every_bar_that_is_set_must_hold() {
-        let bars = |bytes, lag: Option<u64>| Bars { ready_max_delta_bytes: bytes, ready_max_lag: lag.map(Duration::from_secs) };
+        let bars = |bytes, lag: Option<u64>| Bars {
+            ready_max_delta_bytes: bytes,
+            ready_max_lag: lag.map(Duration::from_secs),
+        };
         for (bars, expected) in [
             (bars(100, None), RoundVerdict::WithinBars),
             (bars(99, None), RoundVerdict::Busy),
