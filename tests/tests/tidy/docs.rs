@@ -32,19 +32,28 @@ fn quoted(text: &str) -> Vec<String> {
 }
 
 fn exists(token: &str, names: &BTreeSet<String>) -> bool {
-    // A path: with a folder in it, or a file's name with an ending that we use.
-    let looks_like_path = token.contains('/') && !token.contains(' ') && !token.starts_with('/');
-    if looks_like_path && !token.contains(['<', '*', '{']) {
-        return root().join(token.trim_end_matches('/')).exists();
-    }
-    // What is made here and kept out of the repository has its name in .gitignore.
+    // What is made here and kept out of the repository has its name in .gitignore; what begins with ~ is a user's.
     let ignored = read(".gitignore").lines().any(|line| line.trim_matches('/') == token.trim_matches('/'));
-    if ignored || root().join(token).exists() {
+    if ignored || token.starts_with('~') || root().join(token).exists() {
+        return true;
+    }
+    // A command line, an address or a pattern is no name; a path is one, and it leads nowhere.
+    if token.contains([' ', '-', '<', '*', '{', '$', '…']) || token.starts_with('/') {
         return true;
     }
     let words = token.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
-    // A command line or a phrase is no name.
-    token.contains([' ', '/', '-', '<', '$', '…']) || words.into_iter().all(|word| names.contains(word))
+    !token.contains('/') && words.into_iter().all(|word| names.contains(word))
+}
+
+#[test]
+fn a_dead_path_and_a_lost_name_are_found() {
+    let names = BTreeSet::from(["settle".to_owned()]);
+    for alive in ["domain/src/queue", "settle", "settle()", "Cargo.toml", "make test", "/v1/jobs", ".tools/"] {
+        assert!(exists(alive, &names), "{alive}");
+    }
+    for dead in ["domain/src/nowhere", "unsettle", "settle::never"] {
+        assert!(!exists(dead, &names), "{dead}");
+    }
 }
 
 #[test]
