@@ -69,18 +69,23 @@
     for (const el of $$("[data-live]")) raw.set(el.dataset.live, el.innerHTML);
     const topics = root.dataset.topics;
     if (!topics) return;
+    // A browser opens few connections to one server: a page that nobody sees, or that waits to be gone back to, holds none.
     let events;
     const connect = () => {
+      events?.close();
       events = new EventSource("/v1/events");                                           // resumes by Last-Event-ID
       for (const name of ["reset", ...topics.split(",")]) events.addEventListener(name, refresh);
       events.onerror = () => state("lost", "lost, retrying");
       events.onopen = refresh;                                                          // what changed meanwhile
     };
-    connect();
+    const follow = () => { if (doc.hidden) events?.close(); else connect(); };
+    follow();
+    doc.addEventListener("visibilitychange", follow);
+    addEventListener("pagehide", () => events?.close());
+    addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
     // The browser comes back by itself after a break, but not after a refusal, e.g. while the server starts.
-    setInterval(() => { if (events.readyState === EventSource.CLOSED && !doc.hidden) { due = true; connect(); } }, 5000);
+    setInterval(() => { if (!doc.hidden && events?.readyState === EventSource.CLOSED) { due = true; connect(); } }, 5000);
     setInterval(() => { if (due) refresh(); }, 1000);
-    doc.addEventListener("visibilitychange", refresh);
   }
 
   // Clicks: copy, hold the page still, theme, shortcuts on or off.

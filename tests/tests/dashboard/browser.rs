@@ -114,8 +114,10 @@ impl Browser {
         self.protocol("Emulation.setDeviceMetricsOverride", size).await;
     }
 
+    /// Opens a page. A page left behind must hold no connection: after six of them the next one would never load.
     async fn go(&self, path: &str) {
-        self.page.goto(&format!("{}{path}", self.base)).await.expect("the page loads");
+        let opened = tokio::time::timeout(SEEN, self.page.goto(&format!("{}{path}", self.base))).await;
+        opened.unwrap_or_else(|_| panic!("{path} does not load")).expect("the page loads");
     }
 
     async fn js(&self, script: &str) -> Value {
