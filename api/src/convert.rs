@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use domain::instances::moves;
+use domain::nodes;
 use domain::{audit, authority, queue};
 
 /// The wire's form of a job.
@@ -203,4 +205,94 @@ pub fn key(key: authority::KeyView) -> wire::Key {
         expires_at: key.expires_at,
         revoked_at: key.revoked_at,
     }
+}
+
+/// The wire's form of a move.
+#[must_use]
+pub fn move_view(found: moves::Move) -> wire::MoveView {
+    let since = found.status.obstacle_since;
+    wire::MoveView {
+        id: found.id.0,
+        app: found.app.into(),
+        host: found.host.into(),
+        from: found.from.into(),
+        to: found.to.into(),
+        state: found.state.into(),
+        requested_at: found.requested_at,
+        ready_at: found.ready_at,
+        finished_at: found.finished_at,
+        outcome: found.outcome,
+        node_id: found.node.map(|node| node.0),
+        job_id: found.job.map(|job| job.0),
+        round: found.round,
+        last_round: found.status.last_round,
+        last: found.status.last.map(round_numbers),
+        obstacle: found.status.obstacle.map(|obstacle| wire::Obstacle {
+            code: obstacle.code,
+            message: obstacle.message,
+            permanent: obstacle.permanent,
+            since,
+        }),
+        failures: found.status.failures,
+    }
+}
+
+fn round_numbers(numbers: moves::RoundNumbers) -> wire::RoundNumbers {
+    wire::RoundNumbers {
+        iterations: numbers.iterations,
+        source_keys: numbers.source_keys,
+        copied: numbers.copied,
+        copied_bytes: numbers.copied_bytes,
+        deleted: numbers.deleted,
+        lost: numbers.lost,
+        differ_copies: numbers.differ_copies,
+        differ_bytes: numbers.differ_bytes,
+        differ_deletes: numbers.differ_deletes,
+        lag_ms: numbers.lag_ms,
+        newest_txid: numbers.newest_txid,
+        requests: numbers.requests,
+        elapsed_ms: numbers.elapsed_ms,
+    }
+}
+
+/// The wire's form of a row of a move's journal.
+#[must_use]
+pub fn move_step(step: moves::MoveStep) -> wire::MoveStep {
+    wire::MoveStep {
+        id: step.id,
+        step: step.step,
+        round: step.round,
+        iterations: step.iterations,
+        started_at: step.started_at,
+        ended_at: step.ended_at,
+        outcome: step.outcome,
+        evidence: step.evidence,
+        job_id: step.job.0,
+        fence: step.fence.0,
+    }
+}
+
+/// A region as applications see it (M-113).
+#[must_use]
+pub fn region(region: nodes::Region) -> wire::Region {
+    wire::Region {
+        code: region.code.into(),
+        name: region.name,
+        armed: region.armed,
+        can_host: region.can_host,
+        home: region.home,
+        default: region.is_default,
+        dormant: None,
+        data_bucket: None,
+        data_bucket_region: None,
+        serial: None,
+    }
+}
+
+/// A region as operators see it.
+#[must_use]
+pub fn whole_region(whole: nodes::Region) -> wire::Region {
+    let (dormant, serial, data) = (whole.dormant, whole.serial, whole.data.clone());
+    let (data_bucket, data_bucket_region) = data.map(|bucket| (bucket.name, bucket.region)).unzip();
+    wire::Region { dormant: Some(dormant), data_bucket, data_bucket_region, serial: Some(serial), ..region(whole) }
 }

@@ -218,6 +218,55 @@ impl From<domain::authority::Error> for Failure {
     }
 }
 
+impl From<domain::instances::Error> for Failure {
+    fn from(error: domain::instances::Error) -> Self {
+        use domain::instances::Error;
+        match error {
+            Error::Refused(refusal) => refusal.into(),
+            Error::Invalid { field, rule } => Self::field(format!("/{field}"), rule),
+            Error::LeaseLost(lost) => Self::internal(&lost),
+            Error::Queue(_) => Self::internal(&error),
+            Error::Store(source) => source.into(),
+        }
+    }
+}
+
+impl From<domain::instances::Refusal> for Failure {
+    fn from(refusal: domain::instances::Refusal) -> Self {
+        use domain::instances::Refusal;
+        let code = match &refusal {
+            Refusal::NotFound => return Self::not_found(),
+            Refusal::Kind(_) => Code::KindNotMovable,
+            Refusal::Backing(_) => Code::BackingNotMovable,
+            Refusal::Replica => Code::Replica,
+            Refusal::Placement(_) => Code::FleetNotMovable,
+            Refusal::Pool(_) => Code::PoolNotMovable,
+            Refusal::NeverHibernates => Code::HibernateRequired,
+            Refusal::SameRegion(_) => Code::SameRegion,
+            Refusal::RegionUnknown(_) => Code::RegionUnknown,
+            Refusal::RegionUnarmed(_) => Code::RegionUnarmed,
+            Refusal::RegionCannotHost(_) => Code::RegionCannotHost,
+            Refusal::InFlight { .. } => Code::MoveInFlight,
+            Refusal::NotPlaced => Code::NotPlaced,
+            Refusal::HostTaken => Code::HostTaken,
+        };
+        Self::new(code, sentence(&refusal))
+    }
+}
+
+impl From<domain::nodes::Error> for Failure {
+    fn from(error: domain::nodes::Error) -> Self {
+        use domain::nodes::Error;
+        match error {
+            Error::RegionUnknown(_) => Self::not_found(),
+            Error::Invalid { field, rule } => Self::field(format!("/{field}"), rule),
+            Error::BucketDiffers { .. } => Self::new(Code::BucketDiffers, sentence(&error)),
+            Error::RegionDiffers { .. } => Self::internal(&error),
+            Error::Store(source) => source.into(),
+        }
+    }
+}
+
 /// An error's text as a sentence.
 fn sentence(error: &dyn std::error::Error) -> String {
     let text = error.to_string();

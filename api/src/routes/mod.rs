@@ -4,10 +4,13 @@ mod audit;
 mod docs;
 mod events;
 mod health;
+mod instances;
 mod jobs;
 mod jobs_read;
 mod keys;
+mod moves;
 mod queues;
+mod regions;
 
 use std::any::Any;
 
@@ -50,6 +53,17 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(queues::worker))
         .routes(routes!(queues::fenced_writes))
         .routes(routes!(events::stream))
+        .routes(routes!(instances::create, instances::list))
+        .routes(routes!(instances::get))
+        .routes(routes!(moves::start))
+        .routes(routes!(moves::history))
+        .routes(routes!(moves::list))
+        .routes(routes!(moves::get))
+        .routes(routes!(moves::steps))
+        .routes(routes!(regions::of_app))
+        .routes(routes!(regions::edges))
+        .routes(routes!(regions::list))
+        .routes(routes!(regions::put))
         .routes(routes!(audit::list))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))

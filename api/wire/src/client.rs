@@ -15,6 +15,8 @@ use crate::{
 
 mod instances;
 
+pub use instances::MoveFilter;
+
 /// Longest time that a call may take, unless it is a stream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time to connect.

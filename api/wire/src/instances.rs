@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 /// An instance's record: fixed fields in this order, `move` only while one is in flight, then whatever else the record
 /// carries, in the order of the names.
@@ -107,7 +108,7 @@ pub struct NewInstance {
     pub env: BTreeMap<String, String>,
 }
 
-/// A region.
+/// A region. What only operators see is absent for others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Region {
     /// Its code.
@@ -122,6 +123,18 @@ pub struct Region {
     pub home: bool,
     /// Whether new instances go there unless told otherwise.
     pub default: bool,
+    /// Armed, but hidden from pickers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dormant: Option<bool>,
+    /// The bucket of its instances' data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bucket: Option<String>,
+    /// The bucket's own region, as S3 names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bucket_region: Option<String>,
+    /// Rises with every change that boxes and edges must notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<i64>,
 }
 
 /// Defines a region.
@@ -147,25 +160,60 @@ pub struct RegionRequest {
     pub data_bucket_region: String,
 }
 
-/// What the edges of a region serve.
+/// What the edges of a region serve, and where its boxes keep replicas. Fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Edges {
     /// The region.
     pub region: String,
-    /// Rises with every change of what is served.
+    /// Rises with every change.
     pub serial: i64,
-    /// Hosts that are served, and where.
-    #[schema(value_type = Vec<Object>)]
-    pub routes: Vec<Value>,
-    /// Hosts with a record and no serving route: answer 503 with Retry-After.
-    pub unserved: Vec<UnservedHost>,
+    /// Where its boxes keep replicas; absent until one of them published it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bucket: Option<String>,
+    /// The region that requests for that bucket are signed for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bucket_region: Option<String>,
+    /// Its boxes, by identity.
+    #[serde(default)]
+    pub boxes: Vec<EdgeBox>,
+    /// Hosts that are served, by host.
+    #[serde(default)]
+    pub routes: Vec<EdgeRoute>,
+    /// Hosts with a record here and no serving route: answer 503 with Retry-After for them, 404 for others.
+    #[serde(default)]
+    pub unserved: Vec<String>,
+    /// Whether a list was cut at its limit: then a host that is missing here is not known to be absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
-/// A host that is not served now.
+/// A box of a region, as it published itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EdgeBox {
+    /// Its id.
+    pub id: Uuid,
+    /// Who it is.
+    pub identity: String,
+    /// Whether it was heard lately.
+    #[serde(default)]
+    pub live: bool,
+    /// What it can do, in its own words.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub capabilities: BTreeMap<String, Value>,
+    /// Where it keeps replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bucket: Option<String>,
+    /// The region that requests for that bucket are signed for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bucket_region: Option<String>,
+}
+
+/// A host and the box that serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct UnservedHost {
+pub struct EdgeRoute {
     /// The host.
     pub host: String,
-    /// When to ask again.
-    pub retry_after_seconds: u32,
+    /// The box.
+    pub node: Uuid,
 }

@@ -9,17 +9,19 @@ mod health;
 mod instances;
 mod jobs;
 mod keys;
+mod moves;
 mod problem;
 mod queues;
 
 pub use audit::AuditEvent;
-pub use client::{Answer, Client, Error, JobFilter};
+pub use client::{Answer, Client, Error, JobFilter, MoveFilter};
 pub use health::{Check, Readiness};
-pub use instances::{Edges, Instance, Move, MoveRequest, NewInstance, Region, RegionRequest, UnservedHost};
+pub use instances::{EdgeBox, EdgeRoute, Edges, Instance, Move, MoveRequest, NewInstance, Region, RegionRequest};
 pub use jobs::{
     Attempt, Batch, BatchItem, Batched, Job, JobState, Lease, LogLine, MAX_BATCH_JOBS, NewJob, Progress, Reason, Step,
 };
 pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
+pub use moves::{MoveStep, MoveView, Obstacle, RoundNumbers};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
 

@@ -43,12 +43,18 @@ codes! {
     WrongContentType = "wrong_content_type", 400, "The content type is wrong";
     /// A query parameter is unknown, doubled or unreadable.
     InvalidQuery = "invalid_query", 400, "The query is invalid";
-    /// The region is not one that can take the instance.
+    /// No such region.
+    RegionUnknown = "region_unknown", 400, "The region is unknown";
+    /// No instance may be placed in the region.
     RegionUnarmed = "region_unarmed", 400, "The region is not armed";
+    /// No box of the region can host the instance.
+    RegionCannotHost = "region_cannot_host", 400, "No box there can host it";
     /// The instance is in this region already.
-    RegionCurrent = "region_current", 400, "The instance is there already";
-    /// Instances of this kind or backing do not move.
+    SameRegion = "same_region", 400, "The instance is there already";
+    /// Records of this kind have no data that could follow.
     KindNotMovable = "kind_not_movable", 400, "This kind does not move";
+    /// What runs the instance has no child and database of its own.
+    BackingNotMovable = "backing_not_movable", 400, "This backing does not move";
     /// Replicas do not move.
     Replica = "replica", 400, "A replica does not move";
     /// Instances placed in a fleet do not move.
@@ -57,8 +63,6 @@ codes! {
     PoolNotMovable = "pool_not_movable", 400, "An instance of a pool does not move";
     /// Instances that never hibernate do not move.
     HibernateRequired = "hibernate_required", 400, "The instance must be able to hibernate";
-    /// No box of the region can host the instance.
-    CapabilityMissing = "capability_missing", 400, "No box there can host it";
     /// No key, or none that is accepted.
     Unauthenticated = "unauthenticated", 401, "A valid key is needed";
     /// The key lacks the permission.
@@ -71,6 +75,12 @@ codes! {
     JobConflict = "job_conflict", 409, "The job's state does not allow this";
     /// A move of this instance is in flight.
     MoveInFlight = "move_in_flight", 409, "A move is in flight";
+    /// No box serves the instance yet.
+    NotPlaced = "not_placed", 409, "No box has taken the instance yet";
+    /// A record of the host exists already.
+    HostTaken = "host_taken", 409, "The host is taken";
+    /// The region keeps its replicas in another bucket.
+    BucketDiffers = "bucket_differs", 409, "The region has another bucket";
     /// The name is taken.
     NameTaken = "name_taken", 409, "The name is taken";
     /// It changed since it was read.

@@ -1,9 +1,31 @@
 //! Calls about instances, moves and regions.
 
 use reqwest::Method;
+use serde::Serialize;
+use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
-use crate::{Edges, Instance, Move, MoveRequest, NewInstance, Page, Region, RegionRequest};
+use crate::{Edges, Instance, Move, MoveRequest, MoveStep, MoveView, NewInstance, Page, Region, RegionRequest};
+
+/// Which moves to list.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct MoveFilter {
+    /// Only moves in flight, or only those that are over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open: Option<bool>,
+    /// Only this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Only moves from or to this region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Items of one page, 1…200.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u16>,
+    /// Where the page begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
 
 impl Client {
     /// Creates an instance of an application.
@@ -47,6 +69,44 @@ impl Client {
     /// See [`Error`].
     pub async fn move_instance(&self, app: &str, host: &str, to: &MoveRequest) -> Result<Move, Error> {
         self.act(&["v1", "apps", app, "instances", host, "move"], to, None).await
+    }
+
+    /// An instance's moves, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn moves_of(&self, app: &str, host: &str) -> Result<Page<MoveView>, Error> {
+        self.get(&["v1", "apps", app, "instances", host, "moves"], &()).await
+    }
+
+    /// Moves that match, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn moves(&self, filter: &MoveFilter) -> Result<Page<MoveView>, Error> {
+        self.get(&["v1", "moves"], filter).await
+    }
+
+    /// One move.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn get_move(&self, id: Uuid) -> Result<MoveView, Error> {
+        self.get(&["v1", "moves", &id.to_string()], &()).await
+    }
+
+    /// A move's journal, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn move_steps(
+        &self,
+        id: Uuid,
+        limit: Option<u16>,
+        cursor: Option<&str>,
+    ) -> Result<Page<MoveStep>, Error> {
+        let query = present([("limit", text(limit)), ("cursor", text(cursor))]);
+        self.get(&["v1", "moves", &id.to_string(), "steps"], &query).await
     }
 
     /// The regions to which an application's instances may move.

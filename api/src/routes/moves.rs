@@ -1,0 +1,207 @@
+//! Moves between regions.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use domain::ids::{AppName, Host, MoveId, RegionCode};
+use domain::instances::moves::{self, Filter, MoveState};
+use domain::instances;
+use http::header::LOCATION;
+use http::{HeaderValue, StatusCode, Uri};
+use serde::Deserialize;
+use wire::{Code, Move, MoveRequest, MoveStep, MoveView, Page, Problem};
+
+use super::instances::visible;
+use crate::door::auth::Caller;
+use crate::door::body::Body;
+use crate::door::failure::Failure;
+use crate::door::{page, precondition, query};
+use crate::{App, convert};
+
+/// Begins to move an instance to another region.
+///
+/// Its data is copied in rounds until a fresh listing shows no difference: then the move is `ready`. The instance serves
+/// all the while. The answer's `Location` is where the rounds can be watched.
+#[utoipa::path(post, path = "/v1/apps/{app}/instances/{host}/move", tag = "moves", operation_id = "move_instance",
+    request_body = MoveRequest,
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("host" = String, Path, description = "The instance's host")),
+    responses(
+        (status = 202, description = "The record's move", body = Move),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn start(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, host)): Path<(String, String)>,
+    body: Body,
+) -> Result<Response, Failure> {
+    let (owner, host) = visible(&caller, &name, &host)?;
+    let mut conn = app.pool().acquire().await?;
+    // Of several faults the first is told: whether the host exists comes before the body (D-M11).
+    if instances::get(&mut conn, &owner, &host).await?.is_none() {
+        return Err(Failure::not_found());
+    }
+    drop(conn);
+    let (_, MoveRequest { region }) = body.parse()?;
+    if region.is_empty() {
+        return Err(Failure::new(Code::MalformedRequest, "Name the target region in `region`; it is empty."));
+    }
+    let begin = || start_once(&app, &caller, &owner, &host, &region);
+    match domain::db::retry_races(begin, Failure::is_race).await {
+        Err(failure) if failure.code() == Code::MoveInFlight => {
+            let mut conn = app.pool().acquire().await?;
+            let record = instances::get(&mut conn, &owner, &host).await?;
+            Err(failure.with_current(record.map(|record| serde_json::json!(record))))
+        }
+        told => told,
+    }
+}
+
+async fn start_once(
+    app: &App,
+    caller: &Caller,
+    owner: &AppName,
+    host: &Host,
+    region: &str,
+) -> Result<Response, Failure> {
+    let mut conn = app.pool().acquire().await?;
+    let started = moves::start(&mut conn, owner, host, region, caller.actor()).await?;
+    let mut response = (StatusCode::ACCEPTED, Json(&started.moving)).into_response();
+    if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", started.id)) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    precondition::mark(response.headers_mut(), started.record.revision.unwrap_or_default());
+    Ok(response)
+}
+
+#[derive(Debug, Deserialize)]
+struct Paged {
+    limit: Option<i64>,
+    cursor: Option<String>,
+}
+
+/// An instance's moves, newest first.
+#[utoipa::path(get, path = "/v1/apps/{app}/instances/{host}/moves", tag = "moves", operation_id = "list_instance_moves",
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("host" = String, Path, description = "The instance's host"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
+    responses(
+        (status = 200, description = "A page", body = Page<MoveView>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn history(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, host)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Json<Page<MoveView>>, Failure> {
+    let (owner, host) = visible(&caller, &name, &host)?;
+    let asked: Paged = query::read(&uri)?;
+    let limit = page::limit(asked.limit)?;
+    let before = page::cursor::<MoveId>(asked.cursor.as_deref())?;
+    let mut conn = app.pool().acquire().await?;
+    if instances::get(&mut conn, &owner, &host).await?.is_none() {
+        return Err(Failure::not_found());
+    }
+    let found = moves::of_instance(&mut conn, &owner, &host, before, limit + 1).await?;
+    Ok(Json(page::of(found, limit, |found| found.id.to_string(), convert::move_view)))
+}
+
+#[derive(Debug, Deserialize)]
+struct Asked {
+    open: Option<String>,
+    state: Option<String>,
+    region: Option<String>,
+    limit: Option<i64>,
+    cursor: Option<String>,
+}
+
+/// Moves that match, newest first. A page may hold fewer items than `limit` where the key's scopes hide some.
+#[utoipa::path(get, path = "/v1/moves", tag = "moves", operation_id = "list_moves",
+    params(
+        ("open" = Option<bool>, Query, description = "true: only moves in flight; false: only those that are over"),
+        ("state" = Option<String>, Query, description = "Only this state"),
+        ("region" = Option<String>, Query, description = "Only moves from or to this region"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
+    responses(
+        (status = 200, description = "A page", body = Page<MoveView>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Page<MoveView>>, Failure> {
+    let asked: Asked = query::read(&uri)?;
+    let open = match asked.open.as_deref() {
+        None => None,
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(_) => return Err(Failure::parameter("open", "must be true or false")),
+    };
+    let states = || MoveState::ALL.map(MoveState::as_str).join(", ");
+    let state = asked
+        .state
+        .map(|text| {
+            MoveState::parse(&text).ok_or_else(|| Failure::parameter("state", format!("must be one of {}", states())))
+        })
+        .transpose()?;
+    let region = asked
+        .region
+        .map(|code| RegionCode::new(code).map_err(|error| Failure::parameter("region", error.rule)))
+        .transpose()?;
+    let limit = page::limit(asked.limit)?;
+    let filter = Filter { open, state, region, before: page::cursor::<MoveId>(asked.cursor.as_deref())? };
+    let mut conn = app.pool().acquire().await?;
+    let found = moves::list(&mut conn, &filter, limit + 1).await?;
+    let mut page = page::of(found, limit, |found| found.id.to_string(), convert::move_view);
+    page.items.retain(|found| caller.sees_app(&found.app));
+    Ok(Json(page))
+}
+
+/// One move: how far it is, and what its newest round came to.
+#[utoipa::path(get, path = "/v1/moves/{id}", tag = "moves", operation_id = "get_move",
+    params(("id" = uuid::Uuid, Path, description = "The move")),
+    responses(
+        (status = 200, description = "The move", body = MoveView),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<MoveView>, Failure> {
+    find(&app, &caller, &id).await.map(convert::move_view).map(Json)
+}
+
+/// A move's journal, newest first.
+#[utoipa::path(get, path = "/v1/moves/{id}/steps", tag = "moves", operation_id = "list_move_steps",
+    params(
+        ("id" = uuid::Uuid, Path, description = "The move"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
+    responses(
+        (status = 200, description = "A page", body = Page<MoveStep>),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn steps(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Json<Page<MoveStep>>, Failure> {
+    let asked: Paged = query::read(&uri)?;
+    let limit = page::limit(asked.limit)?;
+    let before = page::cursor::<i64>(asked.cursor.as_deref())?;
+    let found = find(&app, &caller, &id).await?;
+    let mut conn = app.pool().acquire().await?;
+    let steps = moves::steps(&mut conn, found.id, before, limit + 1).await?;
+    Ok(Json(page::of(steps, limit, |step| step.id.to_string(), convert::move_step)))
+}
+
+async fn find(app: &App, caller: &Caller, id: &str) -> Result<moves::Move, Failure> {
+    let id: MoveId = id.parse().map_err(|_| Failure::not_found())?;
+    let mut conn = app.pool().acquire().await?;
+    let found = moves::get(&mut conn, id).await?.ok_or_else(Failure::not_found)?;
+    if caller.sees_app(found.app.as_str()) { Ok(found) } else { Err(Failure::not_found()) }
+}

@@ -1,0 +1,116 @@
+//! Moves as operators and progress bars see them.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A move, in flight or over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MoveView {
+    /// Its id.
+    pub id: Uuid,
+    /// The instance's application.
+    pub app: String,
+    /// The instance's host.
+    pub host: String,
+    /// Where it began.
+    pub from: String,
+    /// Where it goes.
+    pub to: String,
+    /// `preparing`, `ready`, `cutting` or `aborting`: how far it is, or was.
+    pub state: String,
+    /// When it was asked for.
+    pub requested_at: DateTime<Utc>,
+    /// When the staged copy first equalled the source.
+    pub ready_at: Option<DateTime<Utc>>,
+    /// When it was over.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// How it ended: `moved` or `aborted`.
+    pub outcome: Option<String>,
+    /// The box that serves the instance.
+    pub node_id: Option<Uuid>,
+    /// The live job that carries it out.
+    pub job_id: Option<Uuid>,
+    /// Rounds begun.
+    pub round: i32,
+    /// The number of the newest round that listed both sides.
+    pub last_round: Option<i32>,
+    /// What that round came to.
+    pub last: Option<RoundNumbers>,
+    /// Why the move is not ready, or cannot go on.
+    pub obstacle: Option<Obstacle>,
+    /// Rounds in a row that failed.
+    pub failures: u32,
+}
+
+/// The numbers of one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct RoundNumbers {
+    /// Times that it copied or deleted, each followed by a fresh listing of both sides.
+    pub iterations: u32,
+    /// Objects of the source that take part.
+    pub source_keys: u64,
+    /// Objects copied.
+    pub copied: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// Objects deleted at the target.
+    pub deleted: u64,
+    /// Objects that vanished or changed before their turn.
+    pub lost: u64,
+    /// Keys that the last complete listing still had to copy.
+    pub differ_copies: u64,
+    /// Their bytes.
+    pub differ_bytes: u64,
+    /// Keys that the last complete listing still had to delete.
+    pub differ_deletes: u64,
+    /// The staging is at most this far behind the source.
+    pub lag_ms: Option<u64>,
+    /// The newest transaction that the source's keys name.
+    pub newest_txid: Option<u64>,
+    /// Requests to both stores.
+    pub requests: u64,
+    /// Time from the beginning to the end.
+    pub elapsed_ms: u64,
+}
+
+/// Why a move is not ready, or cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Obstacle {
+    /// Stable, e.g. `busy` or `source_empty`.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// Whether somebody must act before it goes on.
+    pub permanent: bool,
+    /// Since when it stands.
+    pub since: Option<DateTime<Utc>>,
+}
+
+/// A row of a move's journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MoveStep {
+    /// Rises with time.
+    pub id: i64,
+    /// `pin_target`, `round`, `ready`, …
+    pub step: String,
+    /// The round's number.
+    pub round: Option<i32>,
+    /// Iterations of the round.
+    pub iterations: Option<i32>,
+    /// When it began.
+    pub started_at: DateTime<Utc>,
+    /// When it ended; null for one that runs, or whose lease was lost.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// How it ended.
+    pub outcome: Option<String>,
+    /// What was seen.
+    #[schema(value_type = Object)]
+    pub evidence: Value,
+    /// The job that wrote it.
+    pub job_id: Uuid,
+    /// Under which lease.
+    pub fence: i64,
+}
