@@ -20,7 +20,7 @@ const LOOK_PACE: Duration = Duration::from_millis(500);
 pub(crate) async fn run(dir: PathBuf, port: u16, narrator: &Narrator) -> anyhow::Result<()> {
     let interrupted = interrupt::first()?;
     let key_path = key_path(&dir);
-    let options = Options { dir, api_port: Some(port), keep: true };
+    let options = Options { dir, api_port: Some(port), keep: true, round_seconds: None };
     let stack = tokio::select! {
         stack = Stack::start(options, narrator) => stack?,
         // Dropping what had started ends it.

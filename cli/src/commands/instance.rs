@@ -1,6 +1,6 @@
 //! `leasehold instance`
 
-use wire::{Instance, MoveRequest, NewInstance};
+use wire::{Instance, MoveRequest, MoveView, NewInstance};
 
 use super::Context;
 use crate::exit::Exit;
@@ -34,6 +34,17 @@ pub(crate) enum Command {
         /// The target region's code
         region: String,
     },
+    /// List an instance's moves, newest first, with what the newest round came to
+    #[command(after_help = "Example: leasehold instance moves acme ledger.acme.example")]
+    Moves(Moves),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Moves {
+    /// The application
+    app: String,
+    /// The instance's host
+    host: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -112,8 +123,35 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             let moving = runtime::run(api.call(|client| client.move_instance(&app, &host, &request)))?;
             context.output.show(&moving, |it| format!("{host}: {} a move to {}", it.state, it.to))?;
         }
+        Command::Moves(args) => {
+            let page = runtime::run(api.call(|client| client.moves_of(&args.app, &args.host)))?;
+            context.output.page(&page, "no moves", |moves| {
+                table(
+                    &["id", "from", "to", "state", "requested", "ready", "rounds", "last round", "held up by"],
+                    moves.iter().map(moved),
+                )
+            })?;
+        }
     }
     Ok(Exit::Ok)
+}
+
+fn moved(it: &MoveView) -> [String; 9] {
+    let last = it.last.map_or_else(
+        || "-".to_owned(),
+        |last| format!("{} copied, {} differ", last.copied, last.differ_copies + last.differ_deletes),
+    );
+    [
+        it.id.to_string(),
+        it.from.clone(),
+        it.to.clone(),
+        it.outcome.clone().unwrap_or_else(|| it.state.clone()),
+        moment(Some(it.requested_at)),
+        moment(it.ready_at),
+        it.round.to_string(),
+        last,
+        it.obstacle.as_ref().map_or_else(|| "-".to_owned(), |obstacle| obstacle.code.clone()),
+    ]
 }
 
 fn described(instance: &Instance) -> String {

@@ -1,17 +1,16 @@
-//! The journal of the move: what each round did, on the database's clock.
+//! The journal of the move, as the API tells it: what each round did, on the database's clock.
 
 use anyhow::Context as _;
-use domain::ids::{Host, MoveId};
-use domain::instances::moves::{self, MoveStep, RoundNumbers};
-use sqlx::PgPool;
+use uuid::Uuid;
+use wire::{MoveStep, RoundNumbers};
 
 /// Most rows that are read at once; the demo's move has a handful.
 const PAGE: u16 = 200;
 
 /// A reader of one move's journal that tells each ended round once.
 pub(super) struct Journal {
-    pool: PgPool,
-    id: MoveId,
+    client: wire::Client,
+    id: Uuid,
     told: i64,
     rounds: u32,
     copied: u64,
@@ -20,11 +19,11 @@ pub(super) struct Journal {
 
 impl Journal {
     /// The journal of the host's open move.
-    pub(super) async fn of_host(pool: PgPool, host: &str) -> anyhow::Result<Self> {
-        let host = Host::new(host)?;
-        let open = moves::open_of_host(&mut *pool.acquire().await?, &host).await?;
+    pub(super) async fn of_host(client: &wire::Client, app: &str, host: &str) -> anyhow::Result<Self> {
+        let moves = client.moves_of(app, host).await.context("list the instance's moves")?;
+        let open = moves.items.into_iter().find(|it| it.finished_at.is_none());
         let id = open.context("the move that was just accepted is not open")?.id;
-        Ok(Self { pool, id, told: 0, rounds: 0, copied: 0, copied_bytes: 0 })
+        Ok(Self { client: client.clone(), id, told: 0, rounds: 0, copied: 0, copied_bytes: 0 })
     }
 
     /// One line for each round that ended since the last call, oldest first.
@@ -60,8 +59,7 @@ impl Journal {
 
     /// What holds the move up, for a message.
     pub(super) async fn obstacle(&self) -> anyhow::Result<String> {
-        let open = moves::get(&mut *self.pool.acquire().await?, self.id).await?;
-        let obstacle = open.and_then(|open| open.status.obstacle);
+        let obstacle = self.client.get_move(self.id).await.context("read the move")?.obstacle;
         Ok(obstacle.map_or_else(|| "no round has ended".to_owned(), |it| format!("{} ({})", it.message, it.code)))
     }
 
@@ -77,7 +75,8 @@ impl Journal {
 
     /// Every row, oldest first.
     async fn steps(&self) -> anyhow::Result<Vec<MoveStep>> {
-        let mut steps = moves::steps(&mut *self.pool.acquire().await?, self.id, None, PAGE).await?;
+        let page = self.client.move_steps(self.id, Some(PAGE), None).await.context("read the move's journal")?;
+        let mut steps = page.items;
         steps.reverse();
         Ok(steps)
     }

@@ -35,6 +35,10 @@ const HOST: &str = "ledger.acme.example";
 const PLACED_LIMIT: Duration = Duration::from_secs(20);
 /// How long the move may take to be ready.
 const READY_LIMIT: Duration = Duration::from_secs(120);
+/// The wait between two rounds here; 30 s in production.
+const ROUND_SECONDS: u32 = 2;
+/// How long the next round after ready may take.
+const ROUND_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two looks at the record.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -71,7 +75,8 @@ pub(crate) async fn run(settings: &Settings, narrator: &Narrator) -> anyhow::Res
 async fn tour(dir: &Path, narrator: &Narrator) -> anyhow::Result<Proof> {
     narrator.doing("looking for litestream");
     stack::blocking(|| tools::ensure(Tool::Litestream)).await?;
-    let stack = Stack::start(Options { dir: dir.to_owned(), api_port: None, keep: false }, narrator).await?;
+    let options = Options { dir: dir.to_owned(), api_port: None, keep: false, round_seconds: Some(ROUND_SECONDS) };
+    let stack = Stack::start(options, narrator).await?;
     let client = bearer(&stack).await.context("make the application's key")?;
 
     narrator.doing("starting the tenant");
@@ -135,8 +140,9 @@ async fn prove(
     let request = MoveRequest { region: UK.code.to_owned() };
     let moving = client.move_instance(APP, HOST, &request).await.context("ask for the move")?;
     narrator.done(&format!("POST …/{HOST}/move {{\"region\": \"{}\"}}: {}", moving.to, moving.state));
-    let mut journal = Journal::of_host(stack.pool.clone(), HOST).await?;
+    let mut journal = Journal::of_host(client, APP, HOST).await?;
     wait_until_ready(stack, client, tenant, &mut journal, narrator).await?;
+    wait_for_another_round(stack, &mut journal, narrator).await?;
 
     let round = journal.promoting_round().await?;
     let acknowledged = tenant.acknowledged_before(round.started_at).context(
@@ -203,6 +209,23 @@ async fn wait_until_ready(
         ));
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Ready is a level, not an end: rounds go on and carry what was written since. One of them is waited for.
+async fn wait_for_another_round(stack: &Stack, journal: &mut Journal, narrator: &Narrator) -> anyhow::Result<()> {
+    narrator.doing("rounds go on after ready; waiting for the next");
+    let (before, deadline) = (journal.rounds(), Instant::now() + ROUND_LIMIT);
+    while journal.rounds() == before {
+        stack.check()?;
+        if Instant::now() >= deadline {
+            bail!("no round ended within {ROUND_LIMIT:?} after ready: {}", journal.obstacle().await?);
+        }
+        tokio::time::sleep(POLL).await;
+        for line in journal.news().await? {
+            narrator.done(&line);
+        }
+    }
+    Ok(())
 }
 
 /// The application's own bearer: it may create, read and move its instances, and nothing else.

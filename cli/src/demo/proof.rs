@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use chrono::{DateTime, Utc};
-use domain::instances::moves::MoveStep;
 use serde::Serialize;
+use wire::MoveStep;
 
 use super::journal::{Journal, size};
 use super::store::{self, Rows};
@@ -104,7 +104,7 @@ impl Proof {
              integrity   the copy in {to}, restored by litestream, passes SQLite's integrity check\n  \
              whole       its rows are 1…{restored} without a hole\n  \
              current     row {acknowledged} was the last one acknowledged before the promoting round began ({at} UTC, the database's clock)\n  \
-             honest      the source, written to all the while, held {source} rows at the end\n  \
+             bounded     the source, written to all the while, held {source} rows at the end\n  \
              took        {elapsed:.1} s\n\
              An acknowledged row is one that was committed and that litestream had confirmed in {from}'s bucket.",
             host = self.host,

@@ -34,17 +34,17 @@ pub(super) fn create(path: &Path) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "journal_mode", "wal")?;
     conn.pragma_update(None, "synchronous", "normal")?;
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    conn.execute("create table if not exists ledger (n integer primary key, note text not null)", [])?;
+    conn.execute("create table if not exists ledger (n integer primary key, note blob not null)", [])?;
     Ok(conn)
 }
 
-/// Writes rows `first..=last` in one transaction. When it returns, they are committed.
-pub(super) fn write(conn: &mut Connection, first: u64, last: u64, note: &str) -> rusqlite::Result<()> {
+/// Writes rows `first..=last` in one transaction, each with a note of its own. When it returns, they are committed.
+pub(super) fn write(conn: &mut Connection, first: u64, last: u64, note: impl Fn() -> Vec<u8>) -> rusqlite::Result<()> {
     let transaction = conn.transaction()?;
     {
         let mut insert = transaction.prepare_cached("insert into ledger (n, note) values (?1, ?2)")?;
         for n in first..=last {
-            insert.execute(params![n, note])?;
+            insert.execute(params![n, note()])?;
         }
     }
     transaction.commit()
@@ -76,9 +76,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut conn = create(&folder.path().join("db")).unwrap();
         assert!(!rows(&conn).unwrap().are_whole(), "no rows prove nothing");
-        write(&mut conn, 1, 3, "x").unwrap();
+        write(&mut conn, 1, 3, Vec::new).unwrap();
         assert!(rows(&conn).unwrap().are_whole());
-        write(&mut conn, 5, 5, "x").unwrap();
+        write(&mut conn, 5, 5, Vec::new).unwrap();
         assert!(!rows(&conn).unwrap().are_whole(), "4 is missing");
         conn.execute("delete from ledger where n < 4", []).unwrap();
         assert!(!rows(&conn).unwrap().are_whole(), "only 5 is there");

@@ -25,9 +25,11 @@ use tokio_util::sync::CancellationToken;
 use super::store;
 
 /// Rows that are there before the replication begins, so that there is something to move.
-const SEED_ROWS: u64 = 2_000;
+const SEED_ROWS: u64 = 10_000;
 /// Rows of one transaction of the seed.
-const SEED_BATCH: u64 = 500;
+const SEED_BATCH: u64 = 1_000;
+/// Bytes of a row's note; they are drawn at random, so that a replica cannot compress them away.
+const NOTE_BYTES: usize = 384;
 /// Time between two rows: about fifty a second.
 const ROW_PACE: Duration = Duration::from_millis(20);
 /// Time between two acknowledgements.
@@ -69,10 +71,9 @@ impl Tenant {
         std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let db = folder.join("app.db");
         let mut conn = store::create(&db).context("create the tenant's database")?;
-        let note = "an entry that somebody paid for ".repeat(16);
         let mut written = 0;
         while written < SEED_ROWS {
-            store::write(&mut conn, written + 1, written + SEED_BATCH, &note).context("write the first rows")?;
+            store::write(&mut conn, written + 1, written + SEED_BATCH, note).context("write the first rows")?;
             written += SEED_BATCH;
         }
         let options = Options { db: db.clone(), replica, dir: folder.join("litestream"), pace: Pace::default() };
@@ -92,7 +93,7 @@ impl Tenant {
                         Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                     }
                     written += 1;
-                    store::write(&mut conn, written, written, &note).with_context(|| format!("write row {written}"))?;
+                    store::write(&mut conn, written, written, note).with_context(|| format!("write row {written}"))?;
                     committed.store(written, Ordering::Release);
                 }
             })?
@@ -181,6 +182,10 @@ impl Drop for Tenant {
             task.abort();
         }
     }
+}
+
+fn note() -> Vec<u8> {
+    domain::entropy::bytes::<NOTE_BYTES>().to_vec()
 }
 
 /// Acknowledges what is committed whenever S3 has it, until `quit`; then ends litestream in order.

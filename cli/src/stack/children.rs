@@ -29,13 +29,19 @@ pub(super) struct Family {
     dir: PathBuf,
     logs: PathBuf,
     database_url: String,
+    round_seconds: Option<u32>,
 }
 
 impl Family {
     /// Children of this program that work in `dir`, log into `logs` and share a database.
-    pub(super) fn new(dir: &Path, logs: &Path, database_url: String) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        dir: &Path,
+        logs: &Path,
+        database_url: String,
+        round_seconds: Option<u32>,
+    ) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program's own file")?;
-        Ok(Self { program, dir: dir.to_owned(), logs: logs.to_owned(), database_url })
+        Ok(Self { program, dir: dir.to_owned(), logs: logs.to_owned(), database_url, round_seconds })
     }
 
     /// Starts the API and waits until it listens.
@@ -62,7 +68,7 @@ impl Family {
     pub(super) fn start_box(&self, site: Site, s3_endpoint: &str, key: &Identity) -> anyhow::Result<Running> {
         let data = self.dir.join("boxes").join(site.code);
         std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
-        let child = self
+        let mut spawn = self
             .role("worker", &format!("worker-{}", site.code))
             .env("LEASEHOLD_NODE_IDENTITY", site.node)
             .env("LEASEHOLD_NODE_REGION", site.code)
@@ -72,9 +78,11 @@ impl Family {
             .env("LEASEHOLD_S3_ENDPOINT", s3_endpoint)
             .env("LEASEHOLD_S3_ACCESS_KEY_ID", &key.access_key)
             .env("LEASEHOLD_S3_SECRET_ACCESS_KEY", &key.secret_key)
-            .env("LEASEHOLD_WORKER_DRAIN_SECONDS", DRAIN_SECONDS)
-            .start()?;
-        Ok(child)
+            .env("LEASEHOLD_WORKER_DRAIN_SECONDS", DRAIN_SECONDS);
+        if let Some(seconds) = self.round_seconds {
+            spawn = spawn.env("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS", seconds.to_string());
+        }
+        Ok(spawn.start()?)
     }
 
     fn role(&self, role: &str, log: &str) -> Spawn {

@@ -45,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) api_port: Option<u16>,
     /// Whether another run takes up what this one leaves.
     pub(crate) keep: bool,
+    /// The wait between two rounds of a move; that of the settings' table where none is named.
+    pub(crate) round_seconds: Option<u32>,
 }
 
 /// The running whole.
@@ -101,7 +103,7 @@ impl Stack {
         let key = key::of_administrator(&pool, &dir).await?;
 
         narrator.doing("starting the API");
-        let family = children::Family::new(&dir, &logs, postgres.url())?;
+        let family = children::Family::new(&dir, &logs, postgres.url(), options.round_seconds)?;
         let port = options.api_port.map_or_else(ports::free_port, Ok).context("choose a port for the API")?;
         let api = family.start_api(port).await?;
         let url = format!("http://127.0.0.1:{port}");
