@@ -97,7 +97,7 @@ fn face(failure: &Failure) -> Face {
             "not_found",
             "There is no such thing here",
             format!("There is no such {what}, or you may not see it."),
-            "Check the address. Finished jobs are removed some days after their end.",
+            "Check the address.",
         ),
         Failure::Invalid(why) => quiet(
             StatusCode::BAD_REQUEST,
