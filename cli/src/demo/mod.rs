@@ -158,7 +158,9 @@ async fn prove(
         .context("restore the staged copy")?;
     narrator.done(&format!("restored {}/moves/{HOST}/ with litestream", UK.bucket));
     let proof = stack::blocking(move || proof::examine(&restored)).await?;
+    let traffic = proof::traffic_of_boxes(&stack.s3.faults().record(), &stack.box_keys)?;
     proof.against(proof::Story {
+        traffic,
         host: HOST,
         from: EU.code,
         to: UK.code,

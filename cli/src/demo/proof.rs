@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use chrono::{DateTime, Utc};
+use sandbox::s3::Call;
 use serde::Serialize;
 use wire::MoveStep;
 
@@ -31,6 +32,39 @@ pub(super) struct Story<'a> {
     /// The rows of the source, counted after the restore.
     pub(super) held: u64,
     pub(super) elapsed: Duration,
+    pub(super) traffic: Traffic,
+}
+
+/// What the boxes asked of the object store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traffic {
+    requests: u64,
+    copies: u64,
+}
+
+/// Counts the boxes' calls, and refuses where one of them carried an object's bytes: a move copies inside the store.
+///
+/// # Errors
+/// The first call that is neither a listing, nor a copy, nor a delete.
+pub(super) fn traffic_of_boxes(record: &[Call], access_keys: &[String]) -> anyhow::Result<Traffic> {
+    let mut traffic = Traffic { requests: 0, copies: 0 };
+    for call in record.iter().filter(|call| access_keys.contains(&call.access_key)) {
+        traffic.requests += 1;
+        match call.op {
+            "CopyObject" => traffic.copies += 1,
+            "ListObjectsV2" | "DeleteObject" | "DeleteObjects" => {}
+            // What an object above S3's limit for one copy takes.
+            "HeadObject"
+            | "CreateMultipartUpload"
+            | "UploadPartCopy"
+            | "CompleteMultipartUpload"
+            | "AbortMultipartUpload" => {}
+            other => {
+                bail!("a box asked for {other} of {}/{}: it may only list, copy and delete", call.bucket, call.key)
+            }
+        }
+    }
+    Ok(traffic)
 }
 
 /// What was proven.
@@ -42,6 +76,8 @@ pub(crate) struct Proof {
     rounds: u32,
     copied_objects: u64,
     copied_bytes: u64,
+    box_requests: u64,
+    copy_requests: u64,
     promoting_round: i32,
     promoting_round_started_at: DateTime<Utc>,
     acknowledged_before: u64,
@@ -73,6 +109,8 @@ impl Examined {
             rounds: story.journal.rounds(),
             copied_objects,
             copied_bytes,
+            box_requests: story.traffic.requests,
+            copy_requests: story.traffic.copies,
             promoting_round: story.round.round.unwrap_or_default(),
             promoting_round_started_at: story.round.started_at,
             acknowledged_before: story.acknowledged,
@@ -100,7 +138,8 @@ impl Proof {
     pub(crate) fn told(&self) -> String {
         format!(
             "\nProven: {host} can be cut over to {to}.\n  \
-             ready       after round {promoting} of {rounds}; {objects} objects ({bytes}) copied inside the object store, by CopyObject alone\n  \
+             ready       after round {promoting} of {rounds}; {objects} objects ({bytes}) copied\n  \
+             remote      the boxes sent {requests} requests, {copies} of them CopyObject; no object's bytes passed through a box\n  \
              integrity   the copy in {to}, restored by litestream, passes SQLite's integrity check\n  \
              whole       its rows are 1…{restored} without a hole\n  \
              current     row {acknowledged} was the last one acknowledged before the promoting round began ({at} UTC, the database's clock)\n  \
@@ -114,6 +153,8 @@ impl Proof {
             rounds = self.rounds,
             objects = self.copied_objects,
             bytes = size(self.copied_bytes),
+            requests = self.box_requests,
+            copies = self.copy_requests,
             restored = self.restored_rows,
             acknowledged = self.acknowledged_before,
             at = self.promoting_round_started_at.format("%H:%M:%S%.3f"),
@@ -129,6 +170,25 @@ mod tests {
 
     fn examined(integrity: &str, count: u64, last: u64) -> Examined {
         Examined { integrity: integrity.to_owned(), rows: Rows { count, first: 1, last } }
+    }
+
+    #[test]
+    fn a_box_that_reads_or_writes_bytes_is_found() {
+        let call = |op, access_key: &str| Call {
+            op,
+            bucket: "b".to_owned(),
+            key: "k".to_owned(),
+            source: None,
+            keys: Vec::new(),
+            access_key: access_key.to_owned(),
+        };
+        let boxes = ["box".to_owned()];
+        let calm = [call("ListObjectsV2", "box"), call("CopyObject", "box"), call("PutObject", "tenant")];
+        let traffic = traffic_of_boxes(&calm, &boxes).expect("nothing passed through the box");
+        assert_eq!((traffic.requests, traffic.copies), (2, 1));
+        for op in ["GetObject", "PutObject", "UploadPart"] {
+            assert!(traffic_of_boxes(&[call(op, "box")], &boxes).is_err(), "{op}");
+        }
     }
 
     #[test]

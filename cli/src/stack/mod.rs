@@ -62,6 +62,8 @@ pub(crate) struct Stack {
     pub(crate) pool: PgPool,
     /// The object store.
     pub(crate) s3: s3::Server,
+    /// The access keys of the boxes, in the order of [`SITES`].
+    pub(crate) box_keys: Vec<String>,
     // Fields are dropped in this order where nobody stops them: first who uses, then what is used.
     boxes: Vec<Running>,
     api: Running,
@@ -124,13 +126,14 @@ impl Stack {
             client.put_region(site.code, &region).await.with_context(|| format!("define region {}", site.code))?;
         }
         narrator.doing("starting the boxes");
-        let mut boxes = Vec::new();
+        let (mut boxes, mut box_keys) = (Vec::new(), Vec::new());
         for site in SITES {
             let key = site.box_key();
             s3.add_identity(key.clone());
             boxes.push(family.start_box(site, &s3.endpoint(), &key)?);
+            box_keys.push(key.access_key);
         }
-        let stack = Self { dir, url, key, client, pool, s3, boxes, api, postgres, _lock: lock };
+        let stack = Self { dir, url, key, client, pool, s3, box_keys, boxes, api, postgres, _lock: lock };
         stack.wait_for_boxes().await?;
         narrator.done(&format!("two workers: {} in {} and {} in {}", EU.node, EU.code, UK.node, UK.code));
         Ok(stack)
