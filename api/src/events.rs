@@ -1,9 +1,9 @@
 //! Hints that something changed, for pages that stay fresh by themselves.
 //!
 //! # Consistency
-//! A hint carries no meaning: whoever gets one asks again. There is no event table. One query a second for each process
-//! compares marks of what can change, only while somebody listens; all listeners share it. An id names the process's
-//! start and a count, so an id of another process, or of an earlier start, is answered with `reset`.
+//! A hint carries no meaning: whoever gets one asks again. There is no event table. Two short queries a second for each
+//! process compare marks of what can change, only while somebody listens; all listeners share them. An id names the
+//! process's start and a count, so an id of another process, or of an earlier start, is answered with `reset`.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use domain::queue::ChangeMarks;
+use domain::instances::moves;
+use domain::queue::{self, ChangeMarks};
 
 /// How often the marks are compared while somebody listens.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -61,8 +62,9 @@ impl Position {
         self.count
     }
 
-    fn after(mut self, old: &ChangeMarks, new: &ChangeMarks) -> Self {
-        let changed = [old.jobs != new.jobs, old.workers != new.workers, old.moves != new.moves];
+    fn after(mut self, old: &Marks, new: &Marks) -> Self {
+        let changed =
+            [old.queue.jobs != new.queue.jobs, old.queue.workers != new.queue.workers, old.moves != new.moves];
         if changed.contains(&true) {
             self.count += 1;
             for (last, changed) in self.last.iter_mut().zip(changed) {
@@ -73,6 +75,13 @@ impl Position {
         }
         self
     }
+}
+
+/// What the database looked like at the last comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Marks {
+    queue: ChangeMarks,
+    moves: String,
 }
 
 /// Where listeners stand.
@@ -121,7 +130,7 @@ impl Hub {
 
 /// Compares the marks while somebody listens.
 pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
-    let mut known: Option<ChangeMarks> = None;
+    let mut known: Option<Marks> = None;
     while shutdown.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
         if app.hub().position.receiver_count() == 0 {
             known = None;
@@ -130,10 +139,9 @@ pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
         match marks(app.pool()).await {
             Ok(new) => {
                 // What changed between a first listener's page and these first marks is not known: everything did.
-                let unknown = ChangeMarks { jobs: String::new(), workers: String::new(), moves: String::new() };
-                let old = known.as_ref().unwrap_or(&unknown);
+                let old = known.take().unwrap_or_default();
                 app.hub().position.send_if_modified(|position| {
-                    let after = position.after(old, &new);
+                    let after = position.after(&old, &new);
                     std::mem::replace(position, after) != after
                 });
                 known = Some(new);
@@ -144,9 +152,9 @@ pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
     }
 }
 
-async fn marks(pool: &sqlx::PgPool) -> Result<ChangeMarks, sqlx::Error> {
+async fn marks(pool: &sqlx::PgPool) -> Result<Marks, sqlx::Error> {
     let mut conn = pool.acquire().await?;
-    domain::queue::change_marks(&mut conn).await
+    Ok(Marks { queue: queue::change_marks(&mut conn).await?, moves: moves::change_mark(&mut conn).await? })
 }
 
 #[cfg(test)]
@@ -155,9 +163,8 @@ mod tests {
 
     #[test]
     fn a_listener_that_comes_back_hears_only_what_it_missed() {
-        let marks = |jobs: &str, workers: &str| ChangeMarks {
-            jobs: jobs.to_owned(),
-            workers: workers.to_owned(),
+        let marks = |jobs: &str, workers: &str| Marks {
+            queue: ChangeMarks { jobs: jobs.to_owned(), workers: workers.to_owned() },
             moves: String::new(),
         };
         let first = Position::default().after(&marks("a", "a"), &marks("b", "a"));

@@ -287,12 +287,10 @@ pub struct Page<T> {
 }
 
 /// Marks that differ when something changed; they mean nothing else.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangeMarks {
     /// Of jobs, throughput and refused writes.
     pub jobs: String,
     /// Of workers.
     pub workers: String,
-    /// Of instances and their moves.
-    pub moves: String,
 }

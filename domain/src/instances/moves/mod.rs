@@ -29,6 +29,7 @@ mod store;
 pub use state::{MoveState, StoredState};
 pub use status::{Obstacle, RoundNumbers, Status};
 pub use store::keys::{forget_keys, keys_page, record_keys};
+pub use store::marks::change_mark;
 pub use store::read::{get, is_open, list, of_instance, open_of_host, steps};
 
 /// Tries of a start whose move met another that ended at once.

@@ -33,8 +33,7 @@ pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::
                         where seen_at > (select lh_now()) - interval '1 day'
                         order by seen_at desc
                         limit 1000
-                   ) w)) as "workers!",
-               '' as "moves!"
+                   ) w)) as "workers!"
         "#
     )
     .fetch_one(conn)
