@@ -9,10 +9,10 @@ use sqlx::PgPool;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Hub;
 use crate::door::admission::Catalogue;
 use crate::door::query::Queries;
 use crate::door::rate::Rates;
+use crate::events::Hub;
 use crate::metrics::Enqueued;
 use crate::serve::Pulse;
 

@@ -6,8 +6,8 @@
 mod app;
 mod convert;
 pub mod dashboard;
-pub mod events;
 pub mod door;
+pub mod events;
 mod metrics;
 mod openapi;
 mod routes;

@@ -52,9 +52,8 @@ fn method_label(method: &str) -> String {
 /// What the database says now, in Prometheus's text form.
 pub(crate) fn of_database(overview: &Overview, queues: &[QueueView]) -> String {
     let mut text = String::new();
-    let age = overview.oldest_due_at.map_or(0.0, |at| {
-        (overview.now - at).to_std().map_or(0.0, |age| age.as_secs_f64())
-    });
+    let age =
+        overview.oldest_due_at.map_or(0.0, |at| (overview.now - at).to_std().map_or(0.0, |age| age.as_secs_f64()));
     let singles = [
         ("leasehold_oldest_due_age_seconds", "Age of the oldest due job of all queues.", age),
         ("leasehold_jobs_running", "Leased jobs.", as_f64(overview.running)),

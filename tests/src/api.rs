@@ -126,7 +126,6 @@ impl Server {
     }
 
     /// A plain request with the administrator's key.
-    #[must_use]
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         self.bare(method, path).bearer_auth(self.admin.expose_secret())
     }
@@ -135,7 +134,6 @@ impl Server {
     ///
     /// # Panics
     /// When the test names no HTTP method.
-    #[must_use]
     pub fn bare(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         self.http.request(method, format!("{}{path}", self.base))

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::Request;
+use axum::extract::rejection::FormRejection;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use domain::authority::Permission;
 use domain::db;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 
 use super::headers::{self, PART};
 use super::page::Shell;
@@ -36,6 +37,9 @@ pub(super) enum Failure {
     /// The form does not carry the token of its session.
     #[error("the form is not of this session")]
     Forged,
+    /// The key asks more often than it may.
+    #[error("the key asks too often")]
+    TooMany,
     /// The database's.
     #[error("read the page's figures")]
     Store(#[from] sqlx::Error),
@@ -47,6 +51,12 @@ pub(super) enum Failure {
 /// A failure on its way to [`dress`], which alone knows how the visitor likes to see it.
 #[derive(Clone)]
 struct Undressed(Arc<Failure>);
+
+impl From<FormRejection> for Failure {
+    fn from(_: FormRejection) -> Self {
+        Self::Invalid("The form lacks a field, or has one that is not as it should be.".to_owned())
+    }
+}
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
@@ -115,6 +125,13 @@ fn face(failure: &Failure) -> Face {
             sentence: "It was opened before you signed in, or it comes from another site.".to_owned(),
             what_now: "Open the page again and send it from there.",
         },
+        Failure::TooMany => quiet(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limited",
+            "Too many requests",
+            "This key asks more often than it may, through pages or programs.".to_owned(),
+            "Wait a moment. A page that is open tries again by itself.",
+        ),
         Failure::Store(error) if timed_out(error) => Face {
             status: StatusCode::SERVICE_UNAVAILABLE,
             code: "query_timeout",
@@ -166,30 +183,31 @@ struct Page<'a> {
 
 /// Gives the failures of all routes their face: a redirect to sign in, or the page of a problem.
 pub(super) async fn dress(request: Request, next: Next) -> Response {
-    let (uri, headers) = (request.uri().clone(), request.headers().clone());
+    let headers = request.headers().clone();
+    // What was sent cannot be gone back to; only what was read can.
+    let path = request.uri().path_and_query().filter(|_| request.method() == Method::GET);
+    let back = path.map_or_else(|| "/".to_owned(), ToString::to_string);
     let id = request.extensions().get::<RequestId>().cloned();
     let response = next.run(request).await;
     match response.extensions().get::<Undressed>() {
         None => response,
         Some(Undressed(failure)) => {
             let failure = Arc::clone(failure);
-            answer(&failure, &uri, &headers, id.as_ref())
+            answer(&failure, &back, &headers, id.as_ref())
         }
     }
 }
 
-fn answer(failure: &Failure, uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
+fn answer(failure: &Failure, back: &str, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
     let live = headers.get(PART).is_some_and(|part| part == "live");
     if matches!(failure, Failure::SignIn) && !live {
-        let back = uri.path_and_query().map_or("/", |path| path.as_str());
-        let next = form_urlencoded(back);
-        return Redirect::to(&format!("/login?next={next}")).into_response();
+        return Redirect::to(&format!("/login?next={}", form_urlencoded(back))).into_response();
     }
     let face = face(failure);
     if face.status.is_server_error() {
-        tracing::error!(error = failure as &dyn std::error::Error, http.path = uri.path(), "a page failed");
+        tracing::error!(error = failure as &dyn std::error::Error, "a page failed");
     }
-    render(&face, uri, headers, id)
+    render(&face, back, headers, id)
 }
 
 /// The bytes of a query's value, with everything but unreserved characters and slashes escaped.
@@ -206,8 +224,7 @@ pub(super) fn form_urlencoded(text: &str) -> String {
     encoded
 }
 
-fn render(face: &Face, uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
-    let back = uri.path_and_query().map_or("/", |path| path.as_str());
+fn render(face: &Face, back: &str, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
     let mut shell = Shell::bare(Theme::of(headers), back);
     shell.title.clone_from(&face.headline);
     let away = face.code == "database_unavailable";
@@ -227,8 +244,13 @@ fn render(face: &Face, uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -
     let mut response =
         (face.status, [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-store")], html)
             .into_response();
-    if away {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(AGAIN_SECONDS));
+    let wait = match face.status {
+        StatusCode::SERVICE_UNAVAILABLE => Some(AGAIN_SECONDS),
+        StatusCode::TOO_MANY_REQUESTS => Some(1),
+        _ => None,
+    };
+    if let Some(seconds) = wait {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
@@ -236,7 +258,8 @@ fn render(face: &Face, uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -
 /// The page for an address that does not exist, for requests that want HTML.
 #[must_use]
 pub(crate) fn not_found(uri: &Uri, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
-    let mut response = render(&face(&Failure::NotFound("page")), uri, headers, id);
+    let back = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut response = render(&face(&Failure::NotFound("page")), back, headers, id);
     headers::harden(response.headers_mut());
     response
 }

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::Form;
+use axum::extract::rejection::FormRejection;
 use axum::extract::{Query, State};
 use axum::response::{AppendHeaders, IntoResponse as _, Redirect, Response};
 use domain::audit::{self, Event};
@@ -98,8 +99,9 @@ pub(super) struct SignIn {
 pub(super) async fn sign_in(
     State(app): State<App>,
     headers: HeaderMap,
-    Form(sent): Form<SignIn>,
+    sent: Result<Form<SignIn>, FormRejection>,
 ) -> Result<Response, Failure> {
+    let Form(sent) = sent?;
     // Without this, another site could sign a visitor in as somebody else.
     if !cookie(&headers, FORM_COOKIE).is_some_and(|value| well_formed(value) && same(value, &sent.csrf)) {
         return Err(Failure::Forged);

@@ -14,6 +14,7 @@
 //! and nothing else. Forms carry a token of their session.
 
 use axum::Router;
+use axum::response::Redirect;
 use axum::routing::{get, post};
 
 use crate::App;
@@ -34,6 +35,11 @@ mod words;
 pub(crate) use failure::not_found;
 pub(crate) use page::session_caller;
 
+/// An address to which forms are sent has no page of its own.
+async fn home() -> Redirect {
+    Redirect::to("/")
+}
+
 /// The routes of all pages, with their security headers.
 pub fn router() -> Router<App> {
     Router::new()
@@ -41,8 +47,8 @@ pub fn router() -> Router<App> {
         .route("/jobs", get(jobs::show))
         .route("/jobs/{id}", get(job::show))
         .route("/login", get(login::show).post(login::sign_in))
-        .route("/logout", post(login::sign_out))
-        .route("/theme", post(theme::choose))
+        .route("/logout", post(login::sign_out).get(home))
+        .route("/theme", post(theme::choose).get(home))
         .layer(axum::middleware::from_fn(failure::dress))
         .route("/assets/{name}", get(assets::serve))
         .layer(axum::middleware::from_fn(headers::secure))

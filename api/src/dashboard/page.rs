@@ -126,6 +126,7 @@ impl Visit {
         if let Some(missing) = NEEDED.into_iter().find(|permission| !caller.may(*permission)) {
             return Err(Failure::Forbidden(missing));
         }
+        app.rates().take(caller.key).map_err(|_| Failure::TooMany)?;
         // Two statements were made to know the visitor: its session and its key.
         Ok(Self { ask, caller, form_token: token.form_token(), snapshot, queries: 2 })
     }

@@ -2,10 +2,12 @@
 
 use axum::Form;
 use axum::extract::State;
+use axum::extract::rejection::FormRejection;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use http::{HeaderMap, header};
 use serde::Deserialize;
 
+use super::failure::Failure;
 use super::headers::{cookie, local_path, set_cookie};
 use crate::App;
 
@@ -53,10 +55,14 @@ pub(super) struct Choice {
 }
 
 /// Remembers the choice and goes back. It changes nothing but this browser's own cookie, so it needs no form token.
-pub(super) async fn choose(State(app): State<App>, Form(choice): Form<Choice>) -> Response {
+pub(super) async fn choose(
+    State(app): State<App>,
+    choice: Result<Form<Choice>, FormRejection>,
+) -> Result<Response, Failure> {
+    let Form(choice) = choice?;
     let back = Redirect::to(local_path(&choice.back).unwrap_or("/"));
     match set_cookie(COOKIE, choice.theme.word(), MAX_AGE_SECONDS, app.config().secure_cookies) {
-        Some(cookie) => ([(header::SET_COOKIE, cookie)], back).into_response(),
-        None => back.into_response(),
+        Some(cookie) => Ok(([(header::SET_COOKIE, cookie)], back).into_response()),
+        None => Ok(back.into_response()),
     }
 }

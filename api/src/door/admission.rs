@@ -29,7 +29,8 @@ impl Catalogue {
     #[must_use]
     pub fn new(kinds: Vec<KindSpec>) -> Self {
         let compile = |spec: KindSpec| {
-            let validator = jsonschema::validator_for(&spec.schema).expect("a kind's schema is derived, so it is valid");
+            let validator =
+                jsonschema::validator_for(&spec.schema).expect("a kind's schema is derived, so it is valid");
             (spec.kind.clone(), (spec, validator))
         };
         Self { kinds: kinds.into_iter().map(compile).collect() }
@@ -72,12 +73,12 @@ impl Catalogue {
         }
         let out_of_bounds = |field: &str, rule: &str| Failure::field(format!("{at}/{field}"), rule);
         if let Some(priority) = asked.priority {
-            job.priority = i16::try_from(priority)
-                .map_err(|_| out_of_bounds("priority", "must be between -100 and 100"))?;
+            job.priority =
+                i16::try_from(priority).map_err(|_| out_of_bounds("priority", "must be between -100 and 100"))?;
         }
         if let Some(max_attempts) = asked.max_attempts {
-            job.max_attempts = i32::try_from(max_attempts)
-                .map_err(|_| out_of_bounds("max_attempts", "must be between 1 and 1000"))?;
+            job.max_attempts =
+                i32::try_from(max_attempts).map_err(|_| out_of_bounds("max_attempts", "must be between 1 and 1000"))?;
         }
         if let Some(deadline_ms) = asked.deadline_ms {
             let millis = u64::try_from(deadline_ms)

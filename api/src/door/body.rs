@@ -226,7 +226,9 @@ mod tests {
     #[test]
     fn what_is_doubled_unknown_or_trailing_is_refused() {
         assert_eq!(code(r#"{"a": [1]}"#), None);
-        for bad in ["", "{", "[]", r#"{"a": [1], "a": [2]}"#, r#"{"a": [1], "b": 2}"#, r#"{"a": [1]} {}"#, r#"{"a": 1}"#] {
+        for bad in
+            ["", "{", "[]", r#"{"a": [1], "a": [2]}"#, r#"{"a": [1], "b": 2}"#, r#"{"a": [1]} {}"#, r#"{"a": 1}"#]
+        {
             assert_eq!(code(bad), Some(Code::MalformedRequest), "{bad}");
         }
         assert!(read::<Value>(br#"{"a": [{"b": {"c": 1, "c": 1}}]}"#).is_err(), "at every depth");

@@ -40,7 +40,9 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<J
     let states = || JobState::ALL.map(JobState::as_str).join(", ");
     let state = asked
         .state
-        .map(|text| JobState::parse(&text).ok_or_else(|| Failure::parameter("state", format!("must be one of {}", states()))))
+        .map(|text| {
+            JobState::parse(&text).ok_or_else(|| Failure::parameter("state", format!("must be one of {}", states())))
+        })
         .transpose()?;
     let named = |name: &str, error: domain::ids::InvalidName| Failure::parameter(name, error.rule);
     let filter = Filter {

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use domain::ids::{AppName, Host, MoveId, RegionCode};
-use domain::instances::moves::{self, Filter, MoveState};
 use domain::instances;
+use domain::instances::moves::{self, Filter, MoveState};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
@@ -129,11 +129,7 @@ struct Asked {
     responses(
         (status = 200, description = "A page", body = Page<MoveView>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list(
-    State(app): State<App>,
-    caller: Caller,
-    uri: Uri,
-) -> Result<Json<Page<MoveView>>, Failure> {
+pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Json<Page<MoveView>>, Failure> {
     let asked: Asked = query::read(&uri)?;
     let open = match asked.open.as_deref() {
         None => None,

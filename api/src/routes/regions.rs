@@ -105,7 +105,10 @@ fn check_name(pointer: &str, name: &str) -> Result<(), Failure> {
     if (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(Failure::field(pointer, format!("must have 1 to {MAX_NAME_CHARS} characters, none of them a control character")))
+    Err(Failure::field(
+        pointer,
+        format!("must have 1 to {MAX_NAME_CHARS} characters, none of them a control character"),
+    ))
 }
 
 /// What the edges of a region serve, and where its boxes keep replicas.

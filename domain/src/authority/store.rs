@@ -144,12 +144,10 @@ pub(super) async fn insert_key(conn: &mut PgConnection, new: NewKeyRow<'_>) -> R
 
 /// `None` where there is no such key, else whether it was not revoked before.
 pub(super) async fn revoke_key(conn: &mut PgConnection, key: KeyId) -> Result<Option<bool>, sqlx::Error> {
-    let before = sqlx::query_scalar!(
-        r#"select revoked_at is null as "worked!" from api_keys where id = $1 for update"#,
-        key.0,
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
+    let before =
+        sqlx::query_scalar!(r#"select revoked_at is null as "worked!" from api_keys where id = $1 for update"#, key.0,)
+            .fetch_optional(&mut *conn)
+            .await?;
     if before == Some(true) {
         sqlx::query!("update api_keys set revoked_at = (select lh_now()) where id = $1", key.0).execute(conn).await?;
     }

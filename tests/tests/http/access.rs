@@ -95,11 +95,13 @@ async fn an_expired_key_and_a_disabled_identity_are_refused() {
     let error = server.client_of(&key).queues().await.expect_err("its time is over");
     assert!(error.problem().is_some_and(|p| p.status == 401 && p.detail.contains("expired")), "{error}");
     let (id, key) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
-    sqlx::query("update identities set disabled_at = lh_now() from api_keys k where k.id = $1 and identity_id = identities.id")
-        .bind(id.0)
-        .execute(server.db.pool())
-        .await
-        .expect("the identity is disabled");
+    sqlx::query(
+        "update identities set disabled_at = lh_now() from api_keys k where k.id = $1 and identity_id = identities.id",
+    )
+    .bind(id.0)
+    .execute(server.db.pool())
+    .await
+    .expect("the identity is disabled");
     let error = server.client_of(&key).queues().await.expect_err("its identity is disabled");
     assert!(error.problem().is_some_and(|p| p.status == 401), "{error}");
 }

@@ -50,7 +50,10 @@ async fn a_body_of_the_wrong_shape_is_refused_and_nothing_is_enqueued() {
     let told = Told::by(server.request("POST", "/v1/jobs").header("content-type", json).body(vec![b'"', 0xff])).await;
     assert_eq!(told.problem(), (400, "malformed_request".to_owned()), "no UTF-8");
     assert_eq!(jobs(&server).await, 0);
-    let told = Told::by(server.request("POST", "/v1/jobs").header("content-type", "Application/JSON; charset=UTF-8").body(good)).await;
+    let told = Told::by(
+        server.request("POST", "/v1/jobs").header("content-type", "Application/JSON; charset=UTF-8").body(good),
+    )
+    .await;
     assert_eq!(told.status, 201, "{told:?}");
 }
 

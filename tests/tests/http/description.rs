@@ -10,6 +10,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test has no settings of its own: the variable is this test's switch")]
 fn the_committed_description_is_the_one_that_the_code_gives() {
     let file = root().join("docs/openapi.json");
     let mut current = serde_json::to_string_pretty(&api::openapi()).expect("a description");
@@ -18,7 +19,10 @@ fn the_committed_description_is_the_one_that_the_code_gives() {
         std::fs::write(&file, &current).expect("the file can be written");
     }
     let committed = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(committed == current, "docs/openapi.json is old: run this test with LEASEHOLD_UPDATE=1 and review the change");
+    assert!(
+        committed == current,
+        "docs/openapi.json is old: run this test with LEASEHOLD_UPDATE=1 and review the change"
+    );
 }
 
 #[test]
@@ -56,9 +60,12 @@ async fn the_server_gives_its_description_its_reference_and_its_help() {
 #[tokio::test]
 async fn requests_are_counted_by_their_route_and_never_by_their_path() {
     let server = Server::start().await;
-    let id = uuid::Uuid::now_v7();
+    let id = domain::ids::JobId::generate();
     assert_eq!(Told::by(server.request("GET", &format!("/v1/jobs/{id}"))).await.status, 404);
     let figures = Told::by(server.request("GET", "/metrics")).await.text;
-    assert!(figures.contains(r#"leasehold_http_requests_total{method="GET",route="/v1/jobs/{id}",status="404"}"#), "{figures}");
+    assert!(
+        figures.contains(r#"leasehold_http_requests_total{method="GET",route="/v1/jobs/{id}",status="404"}"#),
+        "{figures}"
+    );
     assert!(!figures.contains(&id.to_string()));
 }

@@ -131,7 +131,14 @@ async fn a_unique_key_answers_with_the_live_job_and_is_free_again_when_that_ends
     let second = client.enqueue(&keyed(2), None).await.expect("answered");
     assert!(first.created && !second.created && !second.replayed);
     assert_eq!(second.value, first.value, "the live job is the answer, unchanged");
-    let batch = Batch { jobs: vec![keyed(3), free(), NewJob { unique_key: Some("two".to_owned()), ..free() }, NewJob { unique_key: Some("two".to_owned()), ..free() }] };
+    let batch = Batch {
+        jobs: vec![
+            keyed(3),
+            free(),
+            NewJob { unique_key: Some("two".to_owned()), ..free() },
+            NewJob { unique_key: Some("two".to_owned()), ..free() },
+        ],
+    };
     let items = client.enqueue_batch(&batch, None).await.expect("a conflict never fails a batch").value.items;
     assert_eq!(items.iter().map(|item| item.created).collect::<Vec<_>>(), [false, true, true, false]);
     assert_eq!((items[0].id, items[3].id), (first.value.id, items[2].id));

@@ -48,14 +48,19 @@ async fn a_secret_is_told_once_and_kept_nowhere() {
     let again = server.client().create_key(&asked, Some("k1")).await.expect("answered again");
     assert!(again.replayed && again.value.secret.is_none() && again.value.key == first.value.key);
     let tail = secret.expose_secret().rsplit('_').next().expect("a secret part").to_owned();
-    let tables: Vec<String> = sqlx::query_scalar("select table_name::text from information_schema.tables where table_schema = 'public'")
-        .fetch_all(server.db.pool())
-        .await
-        .expect("the tables");
+    let tables: Vec<String> =
+        sqlx::query_scalar("select table_name::text from information_schema.tables where table_schema = 'public'")
+            .fetch_all(server.db.pool())
+            .await
+            .expect("the tables");
     assert!(tables.len() > 10);
     for table in tables {
         let query = format!("select count(*) from {table} t where t::text like '%' || $1 || '%'");
-        let found: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(query)).bind(&tail).fetch_one(server.db.pool()).await.expect("a count");
+        let found: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+            .bind(&tail)
+            .fetch_one(server.db.pool())
+            .await
+            .expect("a count");
         assert_eq!(found, 0, "{table}");
     }
     let told = Told::by(server.request("GET", "/v1/keys")).await;
@@ -65,7 +70,12 @@ async fn a_secret_is_told_once_and_kept_nowhere() {
 #[tokio::test]
 async fn a_revoked_key_ends_at_once_and_its_end_is_audited() {
     let server = Server::start().await;
-    let made = server.client().create_key(&new_key("ci", wire::IdentityKind::Person, &["viewer"]), None).await.expect("created").value;
+    let made = server
+        .client()
+        .create_key(&new_key("ci", wire::IdentityKind::Person, &["viewer"]), None)
+        .await
+        .expect("created")
+        .value;
     let secret = made.secret.expect("told once");
     assert!(server.client_of(&secret).kinds().await.is_ok());
     let why = Reason { reason: Some("leaked".to_owned()) };
@@ -111,14 +121,17 @@ async fn keys_of_machines_need_their_scope_and_take_no_roles() {
     let client = server.client();
     let error = client.create_key(&new_key("app", wire::IdentityKind::App, &[]), None).await.expect_err("no scope");
     assert!(error.problem().is_some_and(|p| p.is(Code::ValidationFailed) && p.detail.contains("scopes")), "{error}");
-    let error = client.create_key(&new_key("app", wire::IdentityKind::App, &["admin"]), None).await.expect_err("a role");
+    let error =
+        client.create_key(&new_key("app", wire::IdentityKind::App, &["admin"]), None).await.expect_err("a role");
     assert!(error.problem().is_some_and(|p| p.is(Code::ValidationFailed)), "{error}");
     let scopes = KeyScopes { app: Some(BTreeSet::from(["acme".to_owned()])), node: None };
     let made = client.create_key(&NewKey { scopes, ..new_key("app", wire::IdentityKind::App, &[]) }, None).await;
     let secret = made.expect("created").value.secret.expect("told once");
-    let error = server.client_of(&secret).jobs(&wire::JobFilter::default()).await.expect_err("jobs are not its business");
+    let error =
+        server.client_of(&secret).jobs(&wire::JobFilter::default()).await.expect_err("jobs are not its business");
     assert!(error.problem().is_some_and(|p| p.is(Code::PermissionDenied)), "{error}");
-    let error = client.create_key(&new_key("app", wire::IdentityKind::Person, &[]), None).await.expect_err("a taken name");
+    let error =
+        client.create_key(&new_key("app", wire::IdentityKind::Person, &[]), None).await.expect_err("a taken name");
     assert!(error.problem().is_some_and(|p| p.is(Code::NameTaken) && p.status == 409), "{error}");
 }
 

@@ -4,6 +4,7 @@ mod access;
 mod bodies;
 mod description;
 mod events;
+mod instances;
 mod jobs;
 mod keys;
 mod operate;

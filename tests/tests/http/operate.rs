@@ -49,8 +49,13 @@ async fn a_conflict_of_state_is_told_with_the_state() {
     let client = server.client();
     let job = enqueued(&server).await;
     let error = client.retry(job.id, &Reason::default(), None).await.expect_err("it is due already");
-    assert!(error.problem().is_some_and(|p| p.is(Code::JobConflict)
-        && p.current.as_ref().is_some_and(|current| current["state"] == "available")), "{error}");
+    assert!(
+        error
+            .problem()
+            .is_some_and(|p| p.is(Code::JobConflict)
+                && p.current.as_ref().is_some_and(|current| current["state"] == "available")),
+        "{error}"
+    );
     client.cancel(job.id, &Reason::default(), None).await.expect("cancelled");
     let error = client.cancel(job.id, &Reason::default(), None).await.expect_err("it is over");
     assert!(error.problem().is_some_and(|p| p.is(Code::JobConflict) && p.status == 409), "{error}");

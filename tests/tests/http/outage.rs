@@ -39,10 +39,7 @@ async fn a_database_that_goes_away_is_told_and_when_it_is_back_so_is_everything(
     let ready = client.ready().await.expect("an answer also then");
     assert!(!ready.ready && ready.checks.iter().any(|check| check.name == "database" && !check.ok), "{ready:?}");
     door.open();
-    tests::api::until("the API is ready again", async || {
-        client.ready().await.is_ok_and(|ready| ready.ready)
-    })
-    .await;
+    tests::api::until("the API is ready again", async || client.ready().await.is_ok_and(|ready| ready.ready)).await;
     assert!(client.enqueue(&job, Some("k1")).await.expect("answered").replayed, "what was answered is still known");
     assert!(client.enqueue(&job, Some("k2")).await.expect("enqueued").created);
     assert_eq!(client.job(before.value.id).await.expect("nothing is lost"), before.value);
@@ -56,10 +53,7 @@ async fn an_api_that_starts_before_its_database_serves_when_that_comes() {
     door.shut();
     assert_eq!(Told::by(server.bare("GET", "/readyz")).await.status, 503);
     door.open();
-    tests::api::until("the API is ready", async || {
-        Told::by(server.bare("GET", "/readyz")).await.status == 200
-    })
-    .await;
+    tests::api::until("the API is ready", async || Told::by(server.bare("GET", "/readyz")).await.status == 200).await;
 }
 
 #[tokio::test]

@@ -98,7 +98,8 @@ async fn the_answer_is_written_in_the_transaction_of_the_effect() {
     .await
     .expect("the key is held");
     let client = server.client();
-    let call = tokio::spawn(async move { client.enqueue(&wire::NewJob::new("test.free", json!({})), Some("k1")).await });
+    let call =
+        tokio::spawn(async move { client.enqueue(&wire::NewJob::new("test.free", json!({})), Some("k1")).await });
     server.db.until_blocked().await;
     assert_eq!(jobs(&server).await, 0);
     sqlx::query("rollback").execute(&mut holder).await.expect("given up");
