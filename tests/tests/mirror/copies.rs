@@ -136,7 +136,7 @@ async fn what_heals_is_waited_for() {
         Fault::Hang,
         Fault::ErrorInBody("SlowDown"),
     ] {
-        let rig = Rig::start().await;
+        let rig = Rig::for_fault(&fault).await;
         rig.server.objects().put(SOURCE, "k", b"x");
         rig.server.faults().add(Rule::on("CopyObject", fault.clone()).times(2));
         copy(&rig, "k").await.unwrap_or_else(|error| panic!("{fault:?}: {error:?}"));

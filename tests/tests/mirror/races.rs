@@ -31,7 +31,7 @@ async fn nothing_is_deleted_after_an_incomplete_listing() {
             (Fault::Disconnect, "unreachable"),
             (Fault::Hang, "unreachable"),
         ] {
-            let rig = Rig::start().await;
+            let rig = Rig::for_fault(&fault).await;
             rig.put_replica("a.example", 1_100);
             for txid in 5_000..6_100 {
                 rig.server.objects().put(TARGET, &format!("moves/a.example/{}", ltx(0, txid, txid)), b"pruned");
@@ -206,8 +206,9 @@ async fn a_cancelled_pass_ends_soon_and_keeps_what_it_copied() {
     let rig = Rig::start().await;
     rig.put_replica("a.example", 200);
     rig.server.faults().add(Rule::on("CopyObject", Fault::Latency(Duration::from_millis(20))));
-    let (mirror, journal, cancel) =
+    let (mut mirror, journal, cancel) =
         (rig.mirror("a.example"), Arc::new(MemoryJournal::default()), CancellationToken::new());
+    mirror.settings.cancel_grace = Duration::from_secs(30);
     let (held, token) = (Arc::clone(&journal), cancel.clone());
     let running = tokio::spawn(async move { mirror.pass(held.as_ref(), &Unobserved, &token).await });
     tests::wait::until("some copies", Duration::from_secs(10), || async {
@@ -218,7 +219,7 @@ async fn a_cancelled_pass_ends_soon_and_keeps_what_it_copied() {
     let began = std::time::Instant::now();
     let error = running.await.expect("no panic").expect_err("cancelled");
     assert!(matches!(error, MirrorError::Cancelled), "{error:?}");
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let staged = rig.staged("a.example").len();
     assert!(staged < 200 && journal.len() == staged, "{staged} staged, {} recorded", journal.len());
     assert_eq!(deletes(&rig), 0);

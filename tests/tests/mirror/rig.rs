@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbox::s3::{Options, Server};
+use sandbox::s3::{Fault, Options, Server};
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 use workers::mirror::{KeyJournal, Mirror, MirrorError, Pair, PassReport, Place, Settings, Unobserved};
@@ -19,10 +19,13 @@ pub fn quick() -> Tuning {
         attempts: 3,
         backoff_min: Duration::from_millis(5),
         backoff_max: Duration::from_millis(20),
-        request_timeout: Duration::from_millis(500),
-        copy_timeout: Duration::from_millis(500),
         ..Tuning::default()
     }
+}
+
+/// The same, for servers that never answer.
+pub fn impatient() -> Tuning {
+    Tuning { request_timeout: Duration::from_secs(1), copy_timeout: Duration::from_secs(1), ..quick() }
 }
 
 /// A client of an S3 server on loopback.
@@ -46,6 +49,11 @@ pub struct Rig {
 impl Rig {
     pub async fn start() -> Self {
         Self::tuned(quick()).await
+    }
+
+    /// With time limits that fit the fault.
+    pub async fn for_fault(fault: &Fault) -> Self {
+        Self::tuned(if matches!(fault, Fault::Hang) { impatient() } else { quick() }).await
     }
 
     pub async fn tuned(tuning: Tuning) -> Self {

@@ -5,6 +5,7 @@ use aws_sdk_s3::config::{BehaviorVersion, Builder, Credentials, Region};
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
+use futures::StreamExt as _;
 use sandbox::Identity;
 use sandbox::seaweed::{Options, Weed};
 use tempfile::TempDir;
@@ -49,10 +50,13 @@ impl Field {
     }
 
     async fn put_replica(&self, host: &str, keys: u64) {
-        self.put(SOURCE, &format!("instances/{host}/{}", ltx(9, 1, 10)), b"snapshot").await;
-        for txid in 11..10 + keys {
-            self.put(SOURCE, &format!("instances/{host}/{}", ltx(0, txid, txid)), format!("{txid}").as_bytes()).await;
-        }
+        let raw = (11..10 + keys).map(|txid| (ltx(0, txid, txid), format!("{txid}")));
+        let all = std::iter::once((ltx(9, 1, 10), "snapshot".to_owned())).chain(raw);
+        futures::stream::iter(all)
+            .for_each_concurrent(16, |(key, bytes)| async move {
+                self.put(SOURCE, &format!("instances/{host}/{key}"), bytes.as_bytes()).await;
+            })
+            .await;
     }
 
     async fn content(&self, bucket: &str, prefix: &str) -> Vec<(String, Vec<u8>)> {

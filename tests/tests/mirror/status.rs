@@ -68,7 +68,7 @@ async fn transient_and_permanent_faults_have_their_own_codes() {
         ("DeleteObjects", TARGET, Fault::KeyError("InternalError"), "delete_failing", false),
     ];
     for (op, bucket, fault, code, permanent) in cases {
-        let rig = Rig::start().await;
+        let rig = Rig::for_fault(&fault).await;
         rig.put_replica("a.example", 3);
         let stale: Vec<String> = (2..1_105).map(|txid| ltx(0, txid, txid)).collect();
         // More than a page, so that a listing can lose its token.

@@ -148,6 +148,9 @@ pub struct Mirror {
 impl Mirror {
     /// Makes one pass. A second pass at the same time, over the same pairs, would be wrong: the caller holds a lease.
     ///
+    /// # Panics
+    /// Without pairs: that is a mistake of the caller's.
+    ///
     /// # Errors
     /// [`MirrorError`]; what was copied until then stays copied and recorded, and nothing was deleted that the source
     /// still held. [`MirrorError::LeaseLost`] and [`MirrorError::Cancelled`] may leave single requests on their way.
@@ -157,6 +160,7 @@ impl Mirror {
         observer: &dyn Observer,
         cancel: &CancellationToken,
     ) -> Result<PassReport, MirrorError> {
+        assert!(!self.pairs.is_empty(), "a mirror of nothing would always be in sync");
         let counted = |place: &Place| Place { store: place.store.counted(), bucket: place.bucket.clone() };
         let (source, target) = (counted(&self.source), counted(&self.target));
         let mut report = PassReport::new();
@@ -191,14 +195,11 @@ impl Mirror {
             if let Some(prefix) = self.empty_source(&surveys) {
                 return Ok(Outcome::NotReady(NotReady::SourceEmpty { prefix: prefix.to_owned() }));
             }
-            let Some((index, pair)) = self.pairs.iter().enumerate().next() else {
-                return Ok(Outcome::InSync);
-            };
             let mut round = Round {
                 source,
                 target,
-                index,
-                pair,
+                index: 0,
+                pair: &self.pairs[0],
                 journal,
                 observer,
                 settings: &self.settings,

@@ -76,7 +76,7 @@ impl Default for Tuning {
             backoff_min: Duration::from_millis(200),
             backoff_max: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_secs(30),
             copy_timeout: Duration::from_secs(900),
             copy_limit: 5 << 30,
             part_size: 512 << 20,
