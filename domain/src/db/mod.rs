@@ -76,13 +76,7 @@ pub async fn connect(url: &str, max_connections: u32) -> Result<PgPool, Error> {
 /// # Errors
 /// [`Error::Url`] for a malformed URL.
 pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
-    let options = options(url)?.options([
-        ("enable_seqscan", "off"),
-        ("enable_bitmapscan", "off"),
-        ("enable_hashjoin", "off"),
-        ("enable_mergejoin", "off"),
-        ("jit", "off"),
-    ]);
+    let options = hot(options(url)?);
     Ok(PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -99,6 +93,18 @@ pub fn connect_lazy(url: &str, max_connections: u32) -> Result<PgPool, Error> {
         .max_connections(max_connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_lazy_with(options))
+}
+
+/// Options of a pool, as [`connect_hot`] has them.
+#[must_use]
+pub fn hot(options: PgConnectOptions) -> PgConnectOptions {
+    options.options([
+        ("enable_seqscan", "off"),
+        ("enable_bitmapscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("jit", "off"),
+    ])
 }
 
 /// A read-only transaction on one snapshot, each of whose statements may take at most `limit`: for pages and reports
