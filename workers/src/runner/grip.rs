@@ -103,3 +103,79 @@ impl Drop for Grip {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use domain::ids::QueueName;
+
+    use super::super::held::tests::held;
+    use super::super::{RunnerConfig, Worker};
+    use super::*;
+    use crate::jobs::{Environment, registry};
+    use crate::seam::PgLeaseStore;
+
+    /// A worker that never runs: its store connects nowhere.
+    fn worker() -> Worker {
+        let pool = domain::db::connect_lazy("postgres://nobody@127.0.0.1:1/none", 1).expect("a URL");
+        let kinds = registry(&Environment::new(pool.clone()));
+        let config =
+            RunnerConfig { queues: vec![QueueName::new("default").expect("valid")], ..RunnerConfig::default() };
+        Worker::builder(Arc::new(PgLeaseStore::new(&pool)), kinds, config).build().expect("it serves something")
+    }
+
+    fn taken(worker: &Worker) -> (Arc<HeldLease>, Grip) {
+        let held = held("system.noop", Duration::from_secs(30), Instant::now());
+        worker.core.held.add(&held);
+        (Arc::clone(&held), Grip::new(Arc::clone(&worker.core), held))
+    }
+
+    #[tokio::test]
+    async fn what_has_not_begun_is_handed_back_and_cannot_begin_any_more() {
+        let mut worker = worker();
+        let (waiting, grip) = taken(&worker);
+        let (running, _kept) = taken(&worker);
+        assert!(running.begin());
+
+        release_waiting(&worker.core);
+
+        let request = worker.settlements.try_recv().expect("one is handed back");
+        assert_eq!((request.held.lease(), request.outcome), (waiting.lease(), Outcome::Released));
+        assert!(worker.settlements.try_recv().is_err(), "the other runs");
+        assert!(matches!(grip.run().await, Verdict::HandedBack));
+    }
+
+    #[tokio::test]
+    async fn a_grip_that_is_dropped_hands_its_lease_back() {
+        let mut worker = worker();
+        let (_, grip) = taken(&worker);
+        drop(grip);
+        assert_eq!(worker.settlements.try_recv().expect("handed back").outcome, Outcome::Released);
+
+        // The engine broke under a handler: the attempt failed, so that a job which breaks engines ends.
+        let (held, grip) = taken(&worker);
+        assert!(held.begin());
+        drop(grip);
+        let outcome = worker.settlements.try_recv().expect("handed back").outcome;
+        assert!(matches!(&outcome, Outcome::Failed { error, .. } if error["code"] == "dropped"), "{outcome:?}");
+        assert!(held.cancel.is_cancelled());
+
+        // The worker was told to stop: no attempt is spent.
+        worker.core.stop_now.cancel();
+        let (held, grip) = taken(&worker);
+        assert!(held.begin());
+        drop(grip);
+        let outcome = worker.settlements.try_recv().expect("handed back").outcome;
+        assert_eq!(outcome, Outcome::Snoozed { after: Duration::ZERO });
+    }
+
+    #[tokio::test]
+    async fn a_grip_whose_outcome_is_under_way_hands_nothing_back() {
+        let mut worker = worker();
+        let (held, grip) = taken(&worker);
+        assert!(held.begin() && held.begin_settling());
+        drop(grip);
+        assert!(worker.settlements.try_recv().is_err());
+    }
+}

@@ -328,3 +328,104 @@ impl Held {
         (expiring, next)
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use domain::clock::Timestamp;
+    use domain::ids::{JobId, Kind, QueueName};
+    use domain::lease::Fence;
+
+    use super::super::meters::Meters;
+    use super::*;
+
+    /// A lease whose request was sent at `sent`.
+    pub(in super::super) fn held(kind: &str, life: Duration, sent: Instant) -> Arc<HeldLease> {
+        let (kind, queue) = (Kind::new(kind).expect("valid"), QueueName::new("default").expect("valid"));
+        let meter = Meters::default().of(&queue, &kind);
+        let at = Timestamp::UNIX_EPOCH;
+        let leased = Leased {
+            lease: Lease { job: JobId::generate(), fence: Fence(1) },
+            kind,
+            queue,
+            args: serde_json::Value::Null,
+            attempt: 1,
+            max_attempts: 3,
+            interruptions: 0,
+            deadline: None,
+            created_at: at,
+            run_at: at,
+            leased_at: at,
+            expires_at: at,
+            traceparent: None,
+        };
+        Arc::new(HeldLease::new(leased, life, sent, meter, tracing::Span::none()))
+    }
+
+    #[test]
+    fn a_lease_is_renewed_at_a_third_of_its_life_and_stopped_a_margin_before_its_end() {
+        let (set, sent, life) = (Held::new(4, 8), Instant::now(), Duration::from_secs(30));
+        let lease = held("a.b", life, sent);
+        set.add(&lease);
+
+        assert!(set.due(sent + Duration::from_secs(9)).0.is_empty());
+        assert_eq!(set.due(sent).1, Some(sent + Duration::from_secs(10)));
+        assert_eq!(set.due(sent + Duration::from_secs(10)).0.len(), 1);
+        assert!(set.expiring(sent + Duration::from_secs(24)).0.is_empty());
+        assert_eq!(set.expiring(sent + Duration::from_secs(25)).0.len(), 1);
+
+        // A renewal counts from its own request, however late its answer was.
+        lease.renewed(sent + Duration::from_secs(10));
+        assert_eq!(set.expiring(sent).1, Some(sent + Duration::from_secs(35)));
+        set.remove(&lease);
+        let (expiring, next) = set.expiring(sent + life * 10);
+        assert!(expiring.is_empty() && next.is_none());
+    }
+
+    #[test]
+    fn leases_of_one_batch_are_renewed_together_and_a_short_one_does_not_hurry_the_others() {
+        let (set, sent) = (Held::new(4, 8), Instant::now());
+        let (long, twin) = (
+            held("a.b", Duration::from_secs(30), sent),
+            held("a.b", Duration::from_secs(30), sent + Duration::from_secs(1)),
+        );
+        let short = held("a.c", Duration::from_secs(3), sent);
+        for lease in [&long, &twin, &short] {
+            set.add(lease);
+        }
+        let (due, next) = set.due(sent + Duration::from_secs(1));
+        assert_eq!(due.iter().map(|held| held.lease()).collect::<Vec<_>>(), [short.lease()]);
+        assert_eq!(next, Some(sent + Duration::from_secs(10)));
+        short.renewed(sent + Duration::from_secs(60));
+        assert_eq!(set.due(sent + Duration::from_secs(10)).0.len(), 2, "the twin goes along");
+    }
+
+    #[test]
+    fn a_slot_is_free_when_its_handler_ended_and_what_is_held_is_bounded_beside() {
+        let (set, now) = (Held::new(2, 3), Instant::now());
+        let leases: Vec<_> = (0..3).map(|_| held("a.b", Duration::from_secs(30), now)).collect();
+        set.add(&leases[0]);
+        set.add(&leases[1]);
+        assert_eq!(set.free(), 0);
+        set.free_slot(&leases[0]);
+        set.free_slot(&leases[0]);
+        assert_eq!(set.free(), 1, "a slot is freed once");
+        set.add(&leases[2]);
+        set.free_slot(&leases[1]);
+        assert_eq!(set.free(), 0, "three are held");
+        set.remove(&leases[0]);
+        assert_eq!(set.free(), 1);
+        set.remove(&leases[1]);
+        set.remove(&leases[2]);
+        assert_eq!((set.free(), set.len()), (2, 0));
+    }
+
+    #[test]
+    fn only_one_settles_a_lease() {
+        let lease = held("a.b", Duration::from_secs(30), Instant::now());
+        assert!(lease.begin());
+        assert!(!lease.begin_release(), "it has begun");
+        assert!(lease.begin_settling());
+        assert!(!lease.begin_settling());
+        assert!(!lease.begin());
+    }
+}

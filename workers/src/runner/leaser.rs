@@ -10,7 +10,7 @@ use domain::queue::Leased;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, LEASE_BATCH, POLL_CAP, POLL_INTERVAL};
+use super::config::{ANSWER_LIMIT, LEASE_BATCH, LINGER, POLL_CAP, POLL_INTERVAL};
 use super::core::Core;
 use super::grip::Grip;
 use super::held::HeldLease;
@@ -52,6 +52,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     }
                 }
                 if found {
+                    linger(&core).await;
                     continue;
                 }
                 poll_interval(core.live_workers.load(Ordering::Relaxed))
@@ -64,6 +65,22 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
             () = sleep(pause) => {}
         }
     }
+}
+
+/// Jobs keep coming: the next statement waits a moment for half of the slots, rather than for one.
+async fn linger(core: &Core) {
+    let half = usize::from(core.registration.concurrency).div_ceil(2);
+    let enough = async {
+        loop {
+            let freed = core.held.room.notified();
+            if core.held.free() >= half {
+                return;
+            }
+            freed.await;
+        }
+    };
+    // Its time being over is as good as enough.
+    let _ = timeout(LINGER, enough).await;
 }
 
 async fn room(core: &Core) -> usize {

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt;
-use super::config::{ANSWER_LIMIT, SETTLE_BATCH, SHORTEST_ANSWER_LIMIT};
+use super::config::{ANSWER_LIMIT, BUSY, LINGER, SETTLE_BATCH, SHORTEST_ANSWER_LIMIT};
 use super::core::Core;
 use super::held::HeldLease;
 use super::meters::Tally;
@@ -43,12 +43,16 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
     let mut incoming: Vec<Request> = Vec::with_capacity(SETTLE_BATCH);
     let mut waiting: Vec<Waiting> = Vec::with_capacity(SETTLE_BATCH);
     let mut settlements: Vec<Settlement> = Vec::with_capacity(SETTLE_BATCH);
+    let mut last_answer: Option<Instant> = None;
     loop {
         if waiting.is_empty() {
             tokio::select! {
                 biased;
                 _ = requests.recv_many(&mut incoming, SETTLE_BATCH) => {}
                 () = closing.cancelled() => return,
+            }
+            if last_answer.is_some_and(|at| at.elapsed() < BUSY) {
+                linger(&core, &mut requests, &mut incoming).await;
             }
         } else {
             while waiting.len() + incoming.len() < SETTLE_BATCH
@@ -64,6 +68,7 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
         match answer(&core, &settlements, shortest_margin(&waiting)).await {
             Ok(fates) => {
                 outage.over();
+                last_answer = Some(Instant::now());
                 for ((entry, settlement), fate) in waiting.drain(..).zip(settlements.drain(..)).zip(fates) {
                     finish(&core, entry, &settlement.outcome, fate);
                 }
@@ -80,6 +85,17 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
             }
         }
     }
+}
+
+/// Waits a moment for what finishes meanwhile, unless nothing is left that could.
+async fn linger(core: &Core, requests: &mut mpsc::UnboundedReceiver<Request>, incoming: &mut Vec<Request>) {
+    let more = async {
+        while incoming.len() < SETTLE_BATCH.min(core.held.len()) {
+            requests.recv_many(incoming, SETTLE_BATCH - incoming.len()).await;
+        }
+    };
+    // Its time being over is as good as more.
+    let _ = tokio::time::timeout(LINGER, more).await;
 }
 
 /// A connection that hangs is left within `margin`, so that there is time for another try.

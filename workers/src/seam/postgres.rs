@@ -10,7 +10,7 @@ use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::{self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres};
 
 use super::{LeaseStore, Registration, StoreError, Swept};
@@ -40,11 +40,11 @@ impl PgLeaseStore {
     /// first use, so a worker may start while the database is away.
     #[must_use]
     pub fn new(pool: &PgPool) -> Self {
-        Self::with_connections(pool, RUNNER_CONNECTIONS)
+        // Its statements are the hot ones.
+        Self::with_options(db::hot(pool.connect_options().as_ref().clone()), RUNNER_CONNECTIONS)
     }
 
-    fn with_connections(pool: &PgPool, connections: u32) -> Self {
-        let options = pool.connect_options().as_ref().clone();
+    fn with_options(options: PgConnectOptions, connections: u32) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(db::ACQUIRE_TIMEOUT)
@@ -98,7 +98,7 @@ fn told(source: sqlx::Error) -> StoreError {
 #[async_trait]
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
-        Arc::new(Self::with_connections(&self.pool, OWN_CONNECTIONS))
+        Arc::new(Self::with_options(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS))
     }
 
     async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError> {
