@@ -243,7 +243,11 @@ impl Model {
                 row.interruptions = 0;
                 row.cancel_asked_s = None;
             }
-            state => return Err(Refusal::Conflict(state)),
+            JobState::Available
+            | JobState::Running
+            | JobState::Completed
+            | JobState::Cancelled
+            | JobState::Discarded => return Err(Refusal::Conflict(row.state)),
         }
         row.state = JobState::Available;
         row.run_at = now;
