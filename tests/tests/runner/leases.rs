@@ -14,7 +14,8 @@ use workers::seam::{LeaseStore as _, PgLeaseStore};
 
 use crate::faults::Faulty;
 use crate::support::{
-    Running, SHORT_LEASE, act, attempts, complete, config, enqueue_kind, job, kind, refused, until_some, until_state,
+    Running, SHORT_LEASE, act, attempts, complete, config, enqueue_kind, job, kind, measured, meters, refused,
+    until_some, until_state,
 };
 
 /// Ten of these are not long, and a third of one is enough for a busy machine to renew it.
@@ -227,8 +228,9 @@ pub async fn every_late_write_is_refused_and_kept_as_evidence(engine: Engine) {
     worker.stop().await;
 }
 
-/// A result that comes too late is refused, and kept as evidence.
-pub async fn a_late_result_is_refused_and_kept_as_evidence(engine: Engine) {
+/// A result that comes too late is refused, kept as evidence, and counted.
+pub async fn a_late_result_is_refused_kept_and_counted(engine: Engine) {
+    meters();
     let db = Database::start().await;
     let spec = domain::queue::KindSpec { lease: SHORT_LEASE, ..kind("test.act") };
     let (open, gate) = std::sync::mpsc::channel::<()>();
@@ -259,6 +261,8 @@ pub async fn a_late_result_is_refused_and_kept_as_evidence(engine: Engine) {
     })
     .await;
 
+    let labels = [("operation", "complete"), ("kind", "test.act"), ("queue", "default")];
+    assert!(measured("leasehold_fenced_writes_total", &labels) >= Some(1.0));
     let after = job(&db, id).await;
     assert_eq!(after.result, Some(json!("the successor's")));
     assert_eq!(after.revision, done.revision);

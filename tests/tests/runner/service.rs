@@ -12,8 +12,8 @@ use workers::runner::{Engine, RunnerConfig};
 
 use crate::faults::Faulty;
 use crate::support::{
-    Act, Running, act, attempts, complete, config, enqueue, enqueue_kind, job, kind, kind_name, queue_name, refused,
-    until_some, until_state,
+    Act, Running, act, attempts, complete, config, enqueue, enqueue_kind, job, kind, kind_name, measured, meters,
+    queue_name, refused, until_some, until_state,
 };
 
 /// Only the named queues and kinds are served; what nobody serves is visible as such.
@@ -208,8 +208,9 @@ pub async fn a_worker_stages_due_jobs_and_takes_over_from_the_dead(engine: Engin
     worker.stop().await;
 }
 
-/// What a worker did is added up for readers, and the last second of it too.
+/// What a worker did is added up for readers, the last second of it too, and told to Prometheus.
 pub async fn what_was_done_is_counted(engine: Engine) {
+    meters();
     let db = Database::start().await;
     let spec = kind("test.act");
     let child = kind("test.child");
@@ -243,4 +244,12 @@ pub async fn what_was_done_is_counted(engine: Engine) {
     };
     assert_eq!((total("test.act", "completed"), total("test.child", "enqueued")), (3, 3));
     assert!(parent_ran.load(SeqCst));
+    let labels = [("queue", "default"), ("kind", "test.act")];
+    for name in ["leasehold_jobs_started_total", "leasehold_job_run_seconds_count", "leasehold_job_wait_seconds_count"]
+    {
+        assert!(measured(name, &labels) >= Some(3.0), "{name}: {}", meters().render());
+    }
+    let completed = [("kind", "test.act"), ("outcome", "completed")];
+    assert!(measured("leasehold_jobs_finished_total", &completed) >= Some(3.0));
+    assert_eq!(measured("leasehold_jobs_running", &labels), Some(0.0));
 }

@@ -1,11 +1,12 @@
 //! Workers with test kinds, and looks at what became of their jobs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::ids::{JobId, Kind, QueueName, WorkerId};
 use domain::queue::{self, Attempt, Backoff, Job as JobView, JobState, KindSpec, NewJob, RefusedWrite};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
 use tests::db::Database;
 use tests::wait::until;
@@ -162,4 +163,25 @@ pub fn queue_name(name: &str) -> QueueName {
 
 pub fn kind_name(name: &str) -> Kind {
     Kind::new(name).expect("a valid name")
+}
+
+/// What this process tells Prometheus. Call it before anything is counted.
+pub fn meters() -> &'static PrometheusHandle {
+    static METERS: OnceLock<PrometheusHandle> = OnceLock::new();
+    METERS.get_or_init(|| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        metrics::set_global_recorder(recorder).expect("nobody else records here");
+        handle
+    })
+}
+
+/// The value of the one line that has this name and all of these labels.
+pub fn measured(name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let page = meters().render();
+    let mut lines = page.lines().filter(|line| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))
+            && labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
+    });
+    lines.next()?.rsplit_once(' ')?.1.parse().ok()
 }
