@@ -171,7 +171,12 @@ pub(super) struct SignOut {
 }
 
 /// Ends the session.
-pub(super) async fn sign_out(State(app): State<App>, ask: Ask, Form(sent): Form<SignOut>) -> Result<Response, Failure> {
+pub(super) async fn sign_out(
+    State(app): State<App>,
+    ask: Ask,
+    sent: Result<Form<SignOut>, FormRejection>,
+) -> Result<Response, Failure> {
+    let Form(sent) = sent?;
     if let Some(token) = &ask.token {
         if !same(&token.form_token(), &sent.csrf) {
             return Err(Failure::Forged);

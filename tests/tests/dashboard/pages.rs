@@ -279,6 +279,38 @@ async fn one_job_tells_its_leases_its_refused_writes_and_why_it_does_not_run() {
 }
 
 #[tokio::test]
+async fn a_form_that_is_none_is_told_as_a_page_and_a_page_that_is_none_leads_home() {
+    let server = Server::start().await;
+    let mut visitor = Visitor::signed_in(&server).await;
+    for (path, form) in [("/login", vec![("csrf", "x")]), ("/logout", vec![]), ("/theme", vec![("theme", "pink")])] {
+        let told = visitor.post(path, &form).await;
+        assert_eq!(told.status, 400, "{path}");
+        assert!(told.text.contains("invalid_request"), "{path}: {}", told.text);
+        assert_eq!(told.header("content-security-policy"), Some(POLICY));
+    }
+    for path in ["/logout", "/theme"] {
+        let told = visitor.get(path).await;
+        assert_eq!((told.status, told.header("location")), (303, Some("/")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_asks_too_often_is_told_on_pages_too() {
+    let config = api::Config { rate_per_second: 1, rate_burst: 3, ..api::Config::default() };
+    let server = Server::start_with(config).await;
+    let mut visitor = Visitor::signed_in(&server).await;
+    let mut told = visitor.get("/").await;
+    for _ in 0..10 {
+        if told.status == 429 {
+            break;
+        }
+        told = visitor.get("/").await;
+    }
+    assert_eq!((told.status, told.header("retry-after")), (429, Some("1")));
+    assert!(told.text.contains("rate_limited"), "{}", told.text);
+}
+
+#[tokio::test]
 async fn text_that_is_not_ours_is_never_markup() {
     let server = Server::start().await;
     let evil = "<script>alert('x')</script>\"'&";
