@@ -1,0 +1,115 @@
+//! Two regions with a box each, an application's key, and the doors of instances.
+
+use domain::authority::IdentityKind;
+use domain::ids::{QueueName, WorkerId};
+use domain::instances::jobs::LandArgs;
+use domain::nodes::{self, Capabilities, Node, NodeSpec};
+use secrecy::SecretString;
+use serde_json::json;
+use tests::api::{Server, of_app};
+use wire::{Code, Instance, MoveRequest, NewInstance, RegionRequest};
+
+pub const APP: &str = "acme";
+pub const HOST: &str = "ledger.acme.example";
+pub const DOOR: &str = "/v1/apps/acme/instances/ledger.acme.example/move";
+
+pub fn to(region: &str) -> MoveRequest {
+    MoveRequest { region: region.to_owned() }
+}
+
+pub fn new_instance(host: &str, region: &str) -> NewInstance {
+    serde_json::from_value(json!({"host": host, "region": region})).expect("the required fields")
+}
+
+pub fn region(name: &str) -> RegionRequest {
+    RegionRequest {
+        name: name.to_owned(),
+        armed: true,
+        dormant: false,
+        home: false,
+        default: false,
+        data_bucket: format!("data-{name}"),
+        data_bucket_region: "us-east-1".to_owned(),
+    }
+}
+
+/// A server with the regions eu and uk, a box in each, and an application's key.
+pub struct Fleet {
+    pub server: Server,
+    pub app: SecretString,
+    pub eu: Node,
+}
+
+impl Fleet {
+    pub async fn start() -> Self {
+        let server = Server::start().await;
+        for code in ["eu", "uk"] {
+            server.client().put_region(code, &region(code)).await.expect("declared");
+        }
+        let (_, app) = server.key(IdentityKind::App, &[], None, of_app(APP)).await;
+        let eu = put_box(&server, "eu").await;
+        put_box(&server, "uk").await;
+        Self { server, app, eu }
+    }
+
+    /// With an instance that the box in eu serves.
+    pub async fn with_instance() -> Self {
+        let fleet = Self::start().await;
+        fleet.create(&new_instance(HOST, "eu")).await;
+        fleet
+    }
+
+    pub fn client(&self) -> wire::Client {
+        self.server.client_of(&self.app)
+    }
+
+    /// Creates a record and lands it in eu, as the box's worker would.
+    pub async fn create(&self, new: &NewInstance) -> Instance {
+        let made = self.client().create_instance(APP, new, None).await.expect("created");
+        assert!(made.created);
+        let mut conn = self.server.db.pool().acquire().await.expect("a connection");
+        let worker = domain::queue::WorkerSpec {
+            worker: WorkerId::generate(),
+            queues: vec![QueueName::of_region(&self.eu.region)],
+            kinds: vec![(domain::instances::jobs::land_spec().kind, std::time::Duration::from_secs(30))],
+        };
+        let leased = domain::queue::lease_next(&mut conn, &worker, 1).await.expect("leased").pop().expect("a landing");
+        let args: LandArgs = serde_json::from_value(leased.args).expect("the arguments");
+        domain::instances::land(&mut conn, leased.lease, args.instance_id, self.eu.id).await.expect("landed");
+        self.client().instance(APP, &new.host).await.expect("found")
+    }
+
+    /// Everything that a refused call must leave as it was.
+    pub async fn dump(&self) -> Vec<String> {
+        let mut rows = Vec::new();
+        for table in ["regions", "instances", "moves", "jobs", "audit_events", "routes"] {
+            let query = format!("select to_jsonb(t)::text from {table} t order by 1");
+            let found: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(query))
+                .fetch_all(self.server.db.pool())
+                .await
+                .expect("the rows");
+            rows.extend(found);
+        }
+        rows
+    }
+
+    /// As [`Fleet::dump`], without what making keys writes.
+    pub async fn dump_of_world(&self) -> Vec<String> {
+        self.dump().await.into_iter().filter(|row| !row.contains("\"action\": \"key.")).collect()
+    }
+}
+
+pub async fn put_box(server: &Server, code: &str) -> Node {
+    let spec = NodeSpec {
+        identity: format!("box-{code}"),
+        region: code.parse().expect("a code"),
+        capabilities: Capabilities { exec: true, ..Capabilities::default() },
+        data: Some(nodes::Bucket { name: format!("data-{code}"), region: "us-east-1".to_owned() }),
+    };
+    let mut conn = server.db.pool().acquire().await.expect("a connection");
+    nodes::register(&mut conn, &spec).await.expect("registered")
+}
+
+pub fn refusal(error: &wire::Error) -> (u16, Option<Code>) {
+    error.problem().map_or((0, None), |problem| (problem.status, Code::parse(&problem.code)))
+}
