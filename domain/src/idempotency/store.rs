@@ -4,7 +4,19 @@ use sqlx::PgConnection;
 
 use super::{Answer, Begun, Call};
 
+/// Tries to claim a key whose holder is swept away between the claim and the look.
+const MAX_TRIES: usize = 3;
+
 pub(super) async fn begin(conn: &mut PgConnection, call: &Call<'_>, kept: Duration) -> Result<Begun, sqlx::Error> {
+    for _ in 0..MAX_TRIES {
+        if let Some(begun) = try_begin(conn, call, kept).await? {
+            return Ok(begun);
+        }
+    }
+    Err(sqlx::Error::RowNotFound)
+}
+
+async fn try_begin(conn: &mut PgConnection, call: &Call<'_>, kept: Duration) -> Result<Option<Begun>, sqlx::Error> {
     // An answer past its time counts as swept. The status 0 is seen by no other transaction: it is replaced before the
     // commit, and rolled back otherwise.
     let first = sqlx::query!(
@@ -24,7 +36,7 @@ pub(super) async fn begin(conn: &mut PgConnection, call: &Call<'_>, kept: Durati
     .execute(&mut *conn)
     .await?;
     if first.rows_affected() == 1 {
-        return Ok(Begun::First);
+        return Ok(Some(Begun::First));
     }
     let row = sqlx::query!(
         "select request_hash, status, body from idempotency_keys where identity_id = $1 and route = $2 and key = $3",
@@ -32,12 +44,13 @@ pub(super) async fn begin(conn: &mut PgConnection, call: &Call<'_>, kept: Durati
         call.route,
         call.key,
     )
-    .fetch_one(conn)
+    .fetch_optional(conn)
     .await?;
+    let Some(row) = row else { return Ok(None) };
     if row.request_hash != call.request_hash {
-        return Ok(Begun::OtherRequest);
+        return Ok(Some(Begun::OtherRequest));
     }
-    Ok(Begun::Answered(Answer { status: row.status.unsigned_abs(), body: row.body }))
+    Ok(Some(Begun::Answered(Answer { status: row.status.unsigned_abs(), body: row.body })))
 }
 
 pub(super) async fn finish(conn: &mut PgConnection, call: &Call<'_>, answer: &Answer) -> Result<(), sqlx::Error> {
