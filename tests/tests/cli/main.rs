@@ -1,5 +1,8 @@
 //! The command line as its users have it: the built program, started as a process.
 
+mod demo;
+mod dev;
+mod instances;
 mod keys;
 mod roles;
 mod settings;

@@ -1,0 +1,61 @@
+//! The demo as one scenario: it must prove a real move, and leave nothing behind.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use crate::support::Cli;
+
+/// On a machine that runs other tests as well; alone it takes seconds.
+const DEMO_LIMIT: Duration = Duration::from_secs(240);
+
+/// From nothing: PostgreSQL, S3, API and two workers start, a tenant writes all the while, its replica is mirrored to
+/// the other region until the record says ready, and the copy is restored and counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_proves_a_real_move() {
+    let temporary = tempfile::tempdir().unwrap();
+    // Passable for the uid under which root runs PostgreSQL.
+    std::fs::set_permissions(temporary.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let cli = Cli::new()
+        .with("TMPDIR", temporary.path().as_os_str())
+        .with("LEASEHOLD_TOOLS_DIR", sandbox::tools::tools_dir().as_os_str());
+    let ended = cli.run_within(&["demo", "--json"], DEMO_LIMIT).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+
+    let proof: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    let number = |name: &str| proof[name].as_u64().unwrap_or_else(|| panic!("{name} in {proof}"));
+    assert_eq!((&proof["from"], &proof["to"], &proof["integrity_check"]), (&"eu".into(), &"uk".into(), &"ok".into()));
+    assert!(number("restored_rows") >= number("acknowledged_before"), "{proof}");
+    assert!(number("restored_rows") <= number("source_rows"), "{proof}");
+    assert!(number("acknowledged_before") > 0 && number("copied_objects") > 0, "{proof}");
+    assert!(ended.err.contains("round 1: copied "), "each round has its line: {}", ended.err);
+    assert!(ended.err.contains("the record says ready"), "{}", ended.err);
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "a demo that succeeded removes its folder: {left:?}");
+}
+
+#[tokio::test]
+async fn a_demo_that_fails_says_what_and_keeps_its_logs() {
+    let temporary = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(temporary.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let bin = temporary.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    // PostgreSQL that cannot make a cluster.
+    for (name, script) in
+        [("initdb", "#!/bin/sh\necho disk is full >&2\nexit 1\n"), ("postgres", "#!/bin/sh\nexit 1\n")]
+    {
+        let path = bin.join(name);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    std::fs::set_permissions(&bin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let cli = Cli::new()
+        .with("TMPDIR", temporary.path().as_os_str())
+        .with("LEASEHOLD_TOOLS_DIR", sandbox::tools::tools_dir().as_os_str())
+        .with("PGBIN", bin.as_os_str());
+    let ended = cli.run(&["demo"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("disk is full"), "{}", ended.err);
+    let logs = ended.err.split_once("logs are in ").expect("it says where the logs are").1;
+    let logs = logs.split_once(',').expect("a path").0;
+    assert!(std::path::Path::new(logs).join("leasehold.log").is_file(), "{logs}");
+}

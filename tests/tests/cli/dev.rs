@@ -1,0 +1,120 @@
+//! `leasehold dev`: state is kept between runs, and nothing runs on after one.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sandbox::exec::{Running, Signal};
+use sandbox::ports;
+use tests::wait::until;
+
+use crate::support::{Cli, LIMIT, end, start};
+
+/// How long a start may take beside other tests.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+struct Dev {
+    cli: Cli,
+    port: u16,
+    dir: std::path::PathBuf,
+}
+
+impl Dev {
+    fn new() -> Self {
+        let cli = Cli::new().with("LEASEHOLD_TOOLS_DIR", sandbox::tools::tools_dir().as_os_str());
+        // Passable for the uid under which root runs PostgreSQL.
+        std::fs::set_permissions(cli.folder(), std::fs::Permissions::from_mode(0o711)).expect("chmod");
+        let dir = cli.folder().join("state");
+        let port = ports::free_port().expect("a port");
+        let cli = cli
+            .with("LEASEHOLD_URL", format!("http://127.0.0.1:{port}"))
+            .with("LEASEHOLD_KEY_FILE", dir.join("dev-key").as_os_str());
+        Self { cli, port, dir }
+    }
+
+    async fn start(&self, log: &str) -> Running {
+        let dev = start(
+            &self.cli,
+            &["dev", "--dir", self.dir.to_str().expect("UTF-8"), "--port", &self.port.to_string()],
+            log,
+        );
+        until("dev says that it runs", START_LIMIT, || async {
+            let said = std::fs::read_to_string(self.cli.folder().join(log)).unwrap_or_default();
+            assert!(dev.status().is_none(), "dev ended: {said}");
+            said.contains("Leasehold is running").then_some(())
+        })
+        .await;
+        dev
+    }
+
+    /// Processes that work in the folder or name it.
+    fn processes(&self) -> Vec<String> {
+        let of = |entry: std::fs::DirEntry| {
+            let home = entry.path();
+            let command = std::fs::read_to_string(home.join("cmdline")).ok()?.replace('\0', " ");
+            let works_there = std::fs::read_link(home.join("cwd")).is_ok_and(|cwd| cwd.starts_with(&self.dir));
+            let names_it = command.contains(self.dir.to_str()?);
+            (works_there || names_it).then_some(command)
+        };
+        std::fs::read_dir("/proc").expect("Linux").filter_map(|entry| of(entry.ok()?)).collect()
+    }
+
+    async fn until_nothing_runs(&self) {
+        until("nothing of it runs on", LIMIT, || async {
+            let free = ports::is_free(self.port);
+            (free && self.processes().is_empty()).then_some(())
+        })
+        .await;
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_keeps_its_state_and_leaves_nothing_running() {
+    let here = Dev::new();
+    let dev = here.start("first.log").await;
+    assert!(here.processes().len() >= 4, "PostgreSQL, the API and two workers: {:?}", here.processes());
+    let key = std::fs::read_to_string(here.dir.join("dev-key")).unwrap();
+    assert_eq!(mode(&here.dir.join("dev-key")), 0o600);
+    let said = std::fs::read_to_string(here.cli.folder().join("first.log")).unwrap();
+    assert!(said.contains(key.trim()) && said.contains(&format!("http://127.0.0.1:{}/", here.port)), "{said}");
+
+    let job = here.cli.json(&["job", "enqueue", "system.noop"]).await;
+    let id = job["id"].as_str().unwrap();
+    until("a worker of dev runs it", LIMIT, || async {
+        (here.cli.json(&["job", "show", id]).await["state"] == "completed").then_some(())
+    })
+    .await;
+    let nodes: Vec<_> = here.cli.json(&["worker", "list"]).await["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|worker| worker["node"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(nodes.contains(&"box-eu-1".to_owned()) && nodes.contains(&"box-uk-1".to_owned()), "{nodes:?}");
+
+    let second = here.cli.run(&["dev", "--dir", here.dir.to_str().unwrap()]).await;
+    assert_eq!(second.code, Some(1));
+    assert!(second.err.contains("in use by another run"), "{}", second.err);
+
+    assert!(end(&dev, Signal::INT).await.success(), "Ctrl-C is the ordinary end");
+    assert_eq!(here.processes(), Vec::<String>::new(), "nothing runs once it has ended");
+    assert!(ports::is_free(here.port));
+
+    let dev = here.start("second.log").await;
+    assert_eq!(std::fs::read_to_string(here.dir.join("dev-key")).unwrap(), key, "the key is kept");
+    assert_eq!(here.cli.json(&["job", "show", id]).await["state"], "completed", "the database is kept");
+    // As if the machine's memory had run out: nobody is left to clean up.
+    dev.kill9();
+    here.until_nothing_runs().await;
+
+    // And a lost key is no lost sandbox.
+    std::fs::remove_file(here.dir.join("dev-key")).unwrap();
+    let dev = here.start("third.log").await;
+    assert_eq!(here.cli.json(&["job", "show", id]).await["state"], "completed");
+    assert!(end(&dev, Signal::TERM).await.success());
+    here.until_nothing_runs().await;
+}

@@ -1,0 +1,130 @@
+//! Regions and instances on the command line, with a box that serves them.
+
+use sandbox::exec::{Running, Signal};
+use tests::wait::until;
+
+use crate::support::{LIMIT, System, end};
+
+async fn define(system: &System, code: &str, armed: bool) {
+    let bucket = format!("data-{code}");
+    let mut args = vec!["region", "set", code, "--name", code, "--data-bucket", &bucket, "--data-bucket-region", "x-1"];
+    if armed {
+        args.push("--armed");
+    }
+    let ended = system.cli.run(&args).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+}
+
+/// The worker of a box. Its object store is away: what is tested here never asks it.
+async fn start_box(system: &System, code: &str) -> Running {
+    let (identity, bucket) = (format!("box-{code}"), format!("data-{code}"));
+    let folder = system.cli.folder().join(&identity);
+    let folder = folder.to_str().expect("UTF-8");
+    let worker = system.worker(&[
+        "--node",
+        &identity,
+        "--region",
+        code,
+        "--data-dir",
+        folder,
+        "--data-bucket",
+        &bucket,
+        "--data-bucket-region",
+        "x-1",
+        "--s3-endpoint",
+        "http://127.0.0.1:1",
+    ]);
+    until("its region can host", LIMIT, || async {
+        assert!(worker.status().is_none(), "the box ended: {}", worker.log_tail());
+        let regions = system.cli.json(&["region", "list"]).await;
+        let found = regions["items"].as_array().expect("a list").iter().find(|region| region["code"] == code).cloned();
+        (found?["can_host"] == true).then_some(())
+    })
+    .await;
+    worker
+}
+
+#[tokio::test]
+async fn an_instance_is_registered_shown_and_moved_once() {
+    let system = System::start().await;
+    let cli = &system.cli;
+    for (code, armed) in [("eu", true), ("uk", true), ("xx", false)] {
+        define(&system, code, armed).await;
+    }
+    let _boxes = (start_box(&system, "eu").await, start_box(&system, "uk").await);
+    let host = "ledger.acme.example";
+    let created = cli.json(&["instance", "create", "acme", host, "--region", "eu", "--env", "MODE=quiet"]).await;
+    assert_eq!((&created["region"], &created["env"]["MODE"]), (&"eu".into(), &"quiet".into()));
+    assert!(created.get("move").is_none());
+    let again = cli.run(&["instance", "create", "acme", host, "--region", "eu"]).await;
+    assert_eq!(again.code, Some(5), "the host is taken: {}", again.err);
+    until("a box serves it", LIMIT, || async {
+        (cli.json(&["instance", "show", "acme", host]).await["observed_region"] == "eu").then_some(())
+    })
+    .await;
+    assert!(cli.run(&["instance", "list", "acme"]).await.out.contains(host));
+    assert_eq!(cli.run(&["instance", "list", "other"]).await.out, "no instances\n");
+
+    let cases = [
+        (["instance", "move", "acme", "nobody.example", "uk"], 4, "not_found"),
+        (["instance", "move", "other", host, "uk"], 4, "not_found"),
+        (["instance", "move", "acme", host, "eu"], 1, "same_region"),
+        (["instance", "move", "acme", host, "xx"], 1, "region_unarmed"),
+        (["instance", "move", "acme", host, "nowhere"], 1, "region_unknown"),
+    ];
+    for (args, code, words) in cases {
+        let ended = cli.run(&args).await;
+        assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.err);
+        assert!(ended.err.contains(words), "{args:?}: {}", ended.err);
+    }
+    let moved = cli.run(&["instance", "move", "acme", host, "uk"]).await;
+    assert_eq!(moved.code, Some(0), "{}", moved.err);
+    assert_eq!(moved.out, format!("{host}: preparing a move to uk\n"));
+    let twice = cli.run(&["instance", "move", "acme", host, "uk"]).await;
+    assert_eq!(twice.code, Some(5), "{}", twice.err);
+    assert!(twice.err.contains("move_in_flight"), "{}", twice.err);
+
+    let shown = cli.run(&["instance", "show", "acme", host]).await;
+    assert!(shown.out.contains("preparing to uk") && shown.out.contains("region           eu"), "{}", shown.out);
+    until("the move says what holds it up", LIMIT, || async {
+        let moves = cli.json(&["instance", "moves", "acme", host]).await;
+        moves["items"][0]["obstacle"]["message"].as_str().map(drop)
+    })
+    .await;
+    assert!(cli.run(&["instance", "moves", "acme", host]).await.out.contains("preparing"));
+}
+
+#[tokio::test]
+async fn one_worker_a_box() {
+    let system = System::start().await;
+    define(&system, "eu", true).await;
+    let worker = start_box(&system, "eu").await;
+    let folder = system.cli.folder().join("box-eu");
+    let args = [
+        "worker",
+        "--node",
+        "box-eu",
+        "--region",
+        "eu",
+        "--data-dir",
+        folder.to_str().unwrap(),
+        "--data-bucket",
+        "data-eu",
+        "--data-bucket-region",
+        "x-1",
+    ];
+    let second = system.cli.run(&args).await;
+    assert_eq!(second.code, Some(5), "{}", second.err);
+    assert!(second.err.contains("one worker a box"), "{}", second.err);
+
+    // Nor one that keeps its replicas elsewhere than its region does.
+    let other = system.cli.folder().join("other");
+    let mut elsewhere = args;
+    elsewhere[2] = "box-eu-2";
+    elsewhere[6] = other.to_str().unwrap();
+    elsewhere[8] = "data-elsewhere";
+    let refused = system.cli.run(&elsewhere).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.err.contains("keeps its replicas in bucket data-eu"), "{}", refused.err);
+    assert!(end(&worker, Signal::TERM).await.success());
+}
