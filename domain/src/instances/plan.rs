@@ -3,8 +3,8 @@
 //! # Order
 //! A staging must be restorable at every instant, also when a round is cut anywhere (M-046). litestream restores the
 //! newest snapshot and then, over all levels, the file that reaches furthest without a hole; a file that begins beyond
-//! a hole fails the restore. So copies go by [`KeyPlace::rank`] downwards (snapshots first), with a barrier between
-//! ranks. Inside a rank a key whose transactions are already covered by what is staged ([`Spans::is_free`]) may be copied at
+//! a hole fails the restore. So copies go by `KeyPlace::rank` downwards (snapshots first), with a barrier between
+//! ranks. Inside a rank a key whose transactions are already covered by what is staged (`Spans::is_free`) may be copied at
 //! any time, since a restore skips it; every other key extends the chain and waits for its predecessor. When such a key
 //! vanishes before its turn, the round copies nothing after it and lists again.
 //!
