@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::queue::{self, JobState, KindSpec};
 use tests::db::Database;
@@ -74,8 +74,10 @@ pub async fn what_outlasts_the_drain_is_snoozed_without_an_attempt(engine: Engin
     let worker = Running::start(&db, registry.clone(), quick);
     until_some("the handler runs", async || (begun.load(SeqCst) == 1).then_some(())).await;
 
+    let asked = Instant::now();
     let summary = worker.stop().await;
 
+    assert!(asked.elapsed() < Duration::from_secs(4), "dropped when the drain time is over: {:?}", asked.elapsed());
     assert_eq!(summary.abandoned, 0);
     let snoozed = job(&db, id).await;
     assert_eq!((snoozed.state, snoozed.attempt, snoozed.interruptions), (JobState::Available, 0, 0));
