@@ -36,7 +36,10 @@ pub fn move_spec() -> KindSpec {
         protected: true,
         public: false,
         backoff: Backoff { cap: std::time::Duration::from_secs(300), ..Backoff::default() },
-        ..KindSpec::new::<MoveArgs>(MOVE_KIND, "Moves an instance to another region: one run is one pass over its state.")
+        ..KindSpec::new::<MoveArgs>(
+            MOVE_KIND,
+            "Moves an instance to another region: one run is one pass over its state.",
+        )
     }
 }
 

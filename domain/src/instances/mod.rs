@@ -102,7 +102,8 @@ pub async fn create(conn: &mut PgConnection, new: &NewInstance, actor: Actor) ->
     queue::enqueue(&mut tx, &jobs::land_job(id, &new.region)).await?;
     let detail = serde_json::json!({"app": new.app, "kind": new.kind, "region": new.region});
     let subject = new.host.to_string();
-    let event = audit::Event { actor, action: "instance.create", subject_kind: "instance", subject, reason: None, detail };
+    let event =
+        audit::Event { actor, action: "instance.create", subject_kind: "instance", subject, reason: None, detail };
     audit::record(&mut tx, &event).await?;
     let record = store::get(&mut tx, &new.app, &new.host).await?.ok_or(sqlx::Error::RowNotFound)?;
     tx.commit().await?;
@@ -191,4 +192,3 @@ pub async fn requeue_landings(conn: &mut PgConnection) -> Result<u64, Error> {
     let created = |made: &&queue::Enqueued| matches!(made, queue::Enqueued::Created(_));
     Ok(made.iter().filter(created).count() as u64)
 }
-

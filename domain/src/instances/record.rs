@@ -10,9 +10,7 @@ use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, RegionCode};
 
 /// What kind of thing a record describes; only [`InstanceKind::Instance`] can move (M-020, M-024).
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum InstanceKind {
@@ -52,9 +50,7 @@ impl std::fmt::Display for InstanceKind {
 }
 
 /// Whether an instance is the one that is written, or follows another.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Role {

@@ -139,7 +139,9 @@ pub enum Error {
     #[error("region {0} does not exist: an operator must declare it first")]
     RegionUnknown(RegionCode),
     /// The box is known in another region.
-    #[error("node {identity} stands in region {registered}, not {asked}: give the box in {asked} an identity of its own")]
+    #[error(
+        "node {identity} stands in region {registered}, not {asked}: give the box in {asked} an identity of its own"
+    )]
     RegionDiffers {
         /// The box.
         identity: String,

@@ -121,7 +121,10 @@ pub async fn bump_serial(conn: &mut PgConnection, code: &RegionCode) -> Result<O
 /// [`Error::RegionUnknown`], [`Error::RegionDiffers`], [`Error::BucketDiffers`], [`Error::Invalid`], or the database's.
 pub async fn register(conn: &mut PgConnection, spec: &NodeSpec) -> Result<Node, Error> {
     if spec.identity.is_empty() || spec.identity.chars().count() > 200 || spec.identity.chars().any(char::is_control) {
-        return Err(Error::Invalid { field: "node", rule: "an identity has 1 to 200 characters and no control characters" });
+        return Err(Error::Invalid {
+            field: "node",
+            rule: "an identity has 1 to 200 characters and no control characters",
+        });
     }
     let mut tx = conn.begin().await?;
     let known = region(&mut tx, &spec.region).await?;
@@ -172,7 +175,11 @@ pub async fn register(conn: &mut PgConnection, spec: &NodeSpec) -> Result<Node, 
     )
     .fetch_one(&mut *tx)
     .await?;
-    refuse_other_bucket(&spec.region, join(region.data_bucket, region.data_bucket_region).as_ref(), spec.data.as_ref())?;
+    refuse_other_bucket(
+        &spec.region,
+        join(region.data_bucket, region.data_bucket_region).as_ref(),
+        spec.data.as_ref(),
+    )?;
     let node = get(&mut tx, row.id).await?.ok_or(sqlx::Error::RowNotFound)?;
     tx.commit().await?;
     Ok(node)
@@ -255,11 +262,9 @@ fn join(name: Option<String>, region: Option<String>) -> Option<Bucket> {
 
 fn refuse_other_bucket(code: &RegionCode, is: Option<&Bucket>, published: Option<&Bucket>) -> Result<(), Error> {
     match (is, published) {
-        (Some(expected), Some(published)) if expected != published => Err(Error::BucketDiffers {
-            region: code.clone(),
-            expected: expected.clone(),
-            published: published.clone(),
-        }),
+        (Some(expected), Some(published)) if expected != published => {
+            Err(Error::BucketDiffers { region: code.clone(), expected: expected.clone(), published: published.clone() })
+        }
         _ => Ok(()),
     }
 }

@@ -29,7 +29,8 @@ struct RunningBox {
 impl RunningBox {
     fn start(fleet: &Fleet, node: NodeContext) -> Self {
         let environment = Environment::new(fleet.db.pool().clone()).with_node(node.clone());
-        let config = RunnerConfig { queues: node.queues(), node: Some(node.id().to_string()), ..RunnerConfig::default() };
+        let config =
+            RunnerConfig { queues: node.queues(), node: Some(node.id().to_string()), ..RunnerConfig::default() };
         let store = Arc::new(PgLeaseStore::new(fleet.db.pool()));
         let worker = Worker::builder(store, registry(&environment), config).build().expect("it serves something");
         let stop = CancellationToken::new();

@@ -53,12 +53,11 @@ fn a_move_on_the_wire_has_exactly_four_fields_and_four_states() {
 #[tokio::test]
 async fn the_states_in_the_database_are_the_states_of_the_program() {
     let fleet = Fleet::start().await;
-    let rule: String = sqlx::query_scalar(
-        "select pg_get_constraintdef(oid) from pg_constraint where conname = 'moves_state_check'",
-    )
-    .fetch_one(fleet.db.pool())
-    .await
-    .expect("the constraint");
+    let rule: String =
+        sqlx::query_scalar("select pg_get_constraintdef(oid) from pg_constraint where conname = 'moves_state_check'")
+            .fetch_one(fleet.db.pool())
+            .await
+            .expect("the constraint");
     let words: BTreeSet<&str> = rule.split('\'').skip(1).step_by(2).collect();
     assert_eq!(words, MoveState::ALL.into_iter().map(MoveState::as_str).collect());
 }
@@ -115,7 +114,11 @@ async fn a_state_whose_verbs_do_not_exist_yet_is_left_alone() {
     let fleet = Fleet::with_instance().await;
     let id = fleet.start_move(HOST).await.expect("the move begins").id;
     for state in ["cutting", "aborting"] {
-        sqlx::query("update moves set ready_at = lh_now(), state = $1").bind(state).execute(fleet.db.pool()).await.expect("set");
+        sqlx::query("update moves set ready_at = lh_now(), state = $1")
+            .bind(state)
+            .execute(fleet.db.pool())
+            .await
+            .expect("set");
         fleet.s3.faults().reset_record();
         fleet.pass_time(4 * crate::support::INTERVAL).await;
         fleet.run(&fleet.eu).await.snoozed();

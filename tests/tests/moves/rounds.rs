@@ -262,7 +262,10 @@ async fn transient_and_permanent_obstacles_are_told_apart_and_wait_differently()
     let found = fleet.read_move(id).await;
     assert_eq!((found.state.known(), found.status.failures), (Some(MoveState::Ready), 0));
     let outcomes: Vec<String> = fleet.journal(id).await.into_iter().filter_map(|step| step.outcome).collect();
-    assert_eq!(outcomes, ["pinned", "failed", "failed", "failed", "failed", "failed", "failed", "failed", "in_sync", "ready"]);
+    assert_eq!(
+        outcomes,
+        ["pinned", "failed", "failed", "failed", "failed", "failed", "failed", "failed", "in_sync", "ready"]
+    );
 }
 
 #[tokio::test]
@@ -287,12 +290,17 @@ async fn a_draining_worker_hands_the_move_back_and_the_next_pass_goes_on() {
     let found = fleet.read_move(id).await;
     assert_eq!((found.state.known(), found.status.failures), (Some(MoveState::Preparing), 0));
     assert_eq!(fleet.journal(id).await.last().and_then(|step| step.outcome.clone()).as_deref(), Some("cancelled"));
-    let kept: i64 = sqlx::query_scalar("select count(*) from move_keys").fetch_one(fleet.db.pool()).await.expect("rows");
+    let kept: i64 =
+        sqlx::query_scalar("select count(*) from move_keys").fetch_one(fleet.db.pool()).await.expect("rows");
     assert!((1..5).contains(&kept), "what arrived is recorded: {kept}");
     fleet.s3.faults().reset_record();
     fleet.run(&fleet.eu).await;
     assert_eq!(state(&fleet, id).await, MoveState::Ready);
-    assert_eq!(fleet.s3.faults().calls("CopyObject"), 5 - u64::try_from(kept).expect("a count"), "nothing is copied again");
+    assert_eq!(
+        fleet.s3.faults().calls("CopyObject"),
+        5 - u64::try_from(kept).expect("a count"),
+        "nothing is copied again"
+    );
 }
 
 #[tokio::test]

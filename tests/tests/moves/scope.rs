@@ -39,7 +39,8 @@ async fn a_landing_leaves_a_record_alone_whose_move_is_in_flight() {
     fleet.start_move(HOST).await.expect("the move begins");
     fleet.sql("delete from routes").await;
     let lease = fleet.lease(&fleet.eu).await.expect("the move's job").lease;
-    let id = sqlx::query_scalar("select id from instances").fetch_one(fleet.db.pool()).await.map(domain::ids::InstanceId);
+    let id =
+        sqlx::query_scalar("select id from instances").fetch_one(fleet.db.pool()).await.map(domain::ids::InstanceId);
     let landing = instances::land(&mut *fleet.conn().await, lease, id.expect("the record"), fleet.eu.id()).await;
     assert_eq!(landing.expect("an answer"), Landing::Moving);
     assert_eq!(instances::requeue_landings(&mut *fleet.conn().await).await.expect("an answer"), 0);
@@ -109,7 +110,9 @@ async fn every_box_publishes_its_regions_bucket_and_one_with_another_is_refused(
     let mut wrong = fleet.config("eu-2", "eu");
     wrong.data_bucket = "elsewhere".to_owned();
     let error = fleet.register(wrong).await.expect_err("another bucket than its region's");
-    assert!(matches!(&error, NodeError::Register(nodes::Error::BucketDiffers { expected, .. }) if *expected == bucket("eu")));
+    assert!(
+        matches!(&error, NodeError::Register(nodes::Error::BucketDiffers { expected, .. }) if *expected == bucket("eu"))
+    );
     assert!(!error.is_transient(), "waiting does not help");
     let error = fleet.register(fleet.config("eu-3", "nowhere")).await.expect_err("no such region");
     assert!(matches!(error, NodeError::Register(nodes::Error::RegionUnknown(_))), "{error}");

@@ -66,9 +66,8 @@ async fn a_finished_move_ends_its_job() {
 async fn a_box_that_beats_lives_and_one_that_was_never_registered_is_told() {
     let fleet = Fleet::start().await;
     fleet.db.clock().advance(nodes::SILENT_AFTER + Duration::from_secs(1)).await;
-    let live = async || {
-        nodes::get(&mut *fleet.conn().await, fleet.eu.id()).await.expect("an answer").expect("the box").live
-    };
+    let live =
+        async || nodes::get(&mut *fleet.conn().await, fleet.eu.id()).await.expect("an answer").expect("the box").live;
     assert!(!live().await, "silent");
     assert!(sweep(fleet.db.pool(), fleet.eu.id()).await.expect("an answer").known);
     assert!(live().await);

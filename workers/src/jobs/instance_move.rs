@@ -82,7 +82,8 @@ impl InstanceMove {
                 Ok(Turn::End(Done::Complete(json!({"outcome": "handed_over", "node_id": found.node}))))
             }
             Pass::OutOfScope => {
-                let message = format!("the record is in region {}, this box is in {}", found.region, self.node.region());
+                let message =
+                    format!("the record is in region {}, this box is in {}", found.region, self.node.region());
                 self.blocked(&found, context, "out_of_scope", message).await
             }
             Pass::NoAction(state) => {

@@ -68,7 +68,9 @@ pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
                     tracing::info!(node.id = %node.id(), landings = kept.landings, "unserved records had no landing: enqueued");
                 }
             }
-            Err(error) if away => tracing::debug!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed again"),
+            Err(error) if away => {
+                tracing::debug!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed again")
+            }
             Err(error) => {
                 away = true;
                 tracing::warn!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed");

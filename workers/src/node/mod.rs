@@ -134,9 +134,7 @@ impl NodeContext {
     /// [`NodeError`]; [`NodeError::is_transient`] tells whether waiting helps.
     pub async fn register(pool: &PgPool, mut config: NodeConfig) -> Result<Self, NodeError> {
         let spill = config.data_dir.join("spill");
-        tokio::fs::create_dir_all(&spill)
-            .await
-            .map_err(|source| NodeError::Folder { path: spill.clone(), source })?;
+        tokio::fs::create_dir_all(&spill).await.map_err(|source| NodeError::Folder { path: spill.clone(), source })?;
         config.mirror.spill_folder.get_or_insert(spill);
         let own = Bucket { name: config.data_bucket.clone(), region: config.data_bucket_region.clone() };
         let spec = NodeSpec {

@@ -175,7 +175,10 @@ pub async fn start(
             }
         }
     }
-    Err(Error::Invalid { field: "move", rule: "moves of this host begin and end faster than one can be read: try again" })
+    Err(Error::Invalid {
+        field: "move",
+        rule: "moves of this host begin and end faster than one can be read: try again",
+    })
 }
 
 async fn start_inside(
@@ -212,7 +215,8 @@ async fn start_inside(
     let job = queue::enqueue(conn, &jobs::move_job(id, node)).await?.job();
     let detail = serde_json::json!({"move_id": id, "from": record.region, "to": code});
     let subject = host.to_string();
-    let event = audit::Event { actor, action: "instance.move", subject_kind: "instance", subject, reason: None, detail };
+    let event =
+        audit::Event { actor, action: "instance.move", subject_kind: "instance", subject, reason: None, detail };
     audit::record(conn, &event).await?;
     let record = super::get(conn, app, host).await?.ok_or(sqlx::Error::RowNotFound)?;
     let moving = record.moving.clone().ok_or(sqlx::Error::RowNotFound)?;
@@ -223,12 +227,7 @@ async fn start_inside(
 ///
 /// # Errors
 /// [`Error::LeaseLost`], [`Refusal::NotFound`] for a move that is over; the database's.
-pub async fn pin_target(
-    conn: &mut PgConnection,
-    lease: Lease,
-    id: MoveId,
-    target: &Bucket,
-) -> Result<Bucket, Error> {
+pub async fn pin_target(conn: &mut PgConnection, lease: Lease, id: MoveId, target: &Bucket) -> Result<Bucket, Error> {
     let mut tx = conn.begin().await?;
     if store::write::pin(&mut tx, id, target).await? {
         let evidence = serde_json::json!({"bucket": target.name, "region": target.region});

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::StoredState;
 use super::state::MoveState;
 use crate::ids::{NodeId, RegionCode};
-use crate::instances::record::{InstanceKind, Role};
 use crate::instances::Refusal;
+use crate::instances::record::{InstanceKind, Role};
 use crate::nodes::{Bucket, Region};
 
 /// The wait between two rounds (M-043).

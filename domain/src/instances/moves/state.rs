@@ -32,7 +32,7 @@ impl MoveState {
         match self {
             Preparing => &[], // POST move, when no move is in flight
             Ready => &[Preparing],
-            Cutting => &[Ready],             // from here forward only: the source may already be gone
+            Cutting => &[Ready], // from here forward only: the source may already be gone
             Aborting => &[Preparing, Ready], // never from Cutting
         }
     }
