@@ -7,12 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use domain::authority::{self, MadeKey, NewKey, Scopes};
-use domain::ids::IdentityId;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::PgPool;
-
-/// Most keys that are looked through for the administrator's identity.
-const MAX_KEYS: u16 = 200;
 
 /// Where a sandbox in `dir` keeps its key.
 pub(crate) fn path(dir: &Path) -> PathBuf {
@@ -52,12 +48,8 @@ async fn is_accepted(pool: &PgPool, key: &SecretString) -> anyhow::Result<bool> 
 }
 
 async fn another(conn: &mut sqlx::PgConnection) -> anyhow::Result<MadeKey> {
-    let keys = authority::list_keys(conn, None, MAX_KEYS).await?;
-    let identity: IdentityId = keys
-        .iter()
-        .find(|key| key.identity_name == authority::BOOTSTRAP_NAME)
-        .map(|key| key.identity)
-        .context("the kept database has an administrator of another name; remove the folder to begin anew")?;
+    // Somebody may have revoked its key meanwhile: then the next start makes a new administrator.
+    let identity = authority::administrator(conn).await?.context("no administrator has a working key: start again")?;
     let new =
         NewKey { identity, name: "sandbox".to_owned(), permissions: None, scopes: Scopes::default(), expires_at: None };
     Ok(authority::create_key(conn, &new).await?)

@@ -23,8 +23,10 @@ pub use permission::{IdentityKind, Permission, Permissions, Role};
 pub const MAX_NAME_CHARS: usize = 200;
 /// Most values in one dimension of a key's scopes.
 pub const MAX_SCOPE_VALUES: usize = 1000;
-/// The name of the identity that [`bootstrap`] makes.
+/// The name of the identity that [`bootstrap`] makes; where it is taken, a number follows it.
 pub const BOOTSTRAP_NAME: &str = "administrator";
+/// Most names that [`bootstrap`] tries.
+const MAX_BOOTSTRAP_NAMES: u32 = 1000;
 
 /// Why a key was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -268,18 +270,28 @@ fn caller(row: store::KeyRow) -> Result<Caller, Error> {
     })
 }
 
-/// Makes the first administrator and its key, only while no administrator has a working key.
-///
-/// Call it inside a transaction: callers at the same time wait for each other, and only the first succeeds.
+/// An administrator who can act, if there is one.
 ///
 /// # Errors
-/// [`Error::AdministratorExists`], or the database's.
+/// Only the database's.
+pub async fn administrator(conn: &mut PgConnection) -> Result<Option<IdentityId>, Error> {
+    Ok(store::administrator(conn).await?)
+}
+
+/// Makes an administrator and its key, only while no administrator has a working key.
+///
+/// The identity is always a new one: an identity that was disabled keeps its end, and one that has the name by chance
+/// does not rise. Call it inside a transaction: callers at the same time wait for each other, and only the first
+/// succeeds.
+///
+/// # Errors
+/// [`Error::AdministratorExists`], [`Error::NameTaken`] when a thousand names are, or the database's.
 pub async fn bootstrap(conn: &mut PgConnection) -> Result<MadeKey, Error> {
     store::lock_bootstrap(conn).await?;
-    if store::administrator_exists(conn).await? {
+    if store::administrator(conn).await?.is_some() {
         return Err(Error::AdministratorExists);
     }
-    let identity = store::upsert_administrator(conn, IdentityId::generate(), BOOTSTRAP_NAME).await?;
+    let identity = new_administrator(conn).await?;
     let new = NewKey {
         identity,
         name: "bootstrap".to_owned(),
@@ -298,6 +310,17 @@ pub async fn bootstrap(conn: &mut PgConnection) -> Result<MadeKey, Error> {
     };
     crate::audit::record(conn, &event).await?;
     Ok(made)
+}
+
+async fn new_administrator(conn: &mut PgConnection) -> Result<IdentityId, Error> {
+    let (id, person, admin) = (IdentityId::generate(), IdentityKind::Person.as_str(), [Role::Admin.as_str()]);
+    for number in 1..=MAX_BOOTSTRAP_NAMES {
+        let name = if number == 1 { BOOTSTRAP_NAME.to_owned() } else { format!("{BOOTSTRAP_NAME}-{number}") };
+        if store::insert_identity(conn, id, &name, person, &admin).await? {
+            return Ok(id);
+        }
+    }
+    Err(Error::NameTaken(BOOTSTRAP_NAME.to_owned()))
 }
 
 /// Creates an identity.

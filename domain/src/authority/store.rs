@@ -64,38 +64,22 @@ pub(super) async fn lock_bootstrap(conn: &mut PgConnection) -> Result<(), sqlx::
     Ok(())
 }
 
-pub(super) async fn administrator_exists(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+/// An administrator who can act: neither disabled nor without a working key.
+pub(super) async fn administrator(conn: &mut PgConnection) -> Result<Option<IdentityId>, sqlx::Error> {
     sqlx::query_scalar!(
         r#"
-        select exists (
-               select from identities i
-                 join api_keys k on k.identity_id = i.id
-                where 'admin' = any (i.roles)
-                  and i.disabled_at is null
-                  and k.revoked_at is null
-                  and (k.expires_at is null or k.expires_at > (select lh_now()))) as "exists!"
+        select i.id as "id: IdentityId"
+          from identities i
+          join api_keys k on k.identity_id = i.id
+         where 'admin' = any (i.roles)
+           and i.disabled_at is null
+           and k.revoked_at is null
+           and (k.expires_at is null or k.expires_at > (select lh_now()))
+         order by i.id
+         limit 1
         "#
     )
-    .fetch_one(conn)
-    .await
-}
-
-pub(super) async fn upsert_administrator(
-    conn: &mut PgConnection,
-    id: IdentityId,
-    name: &str,
-) -> Result<IdentityId, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"
-        insert into identities (id, name, kind, roles, created_at)
-        values ($1, $2, 'person', '{admin}', (select lh_now()))
-            on conflict (name) do update set kind = 'person', roles = '{admin}', disabled_at = null
-        returning id as "id: IdentityId"
-        "#,
-        id.0,
-        name,
-    )
-    .fetch_one(conn)
+    .fetch_optional(conn)
     .await
 }
 

@@ -39,6 +39,38 @@ async fn the_first_administrator_is_made_once_also_by_callers_at_the_same_time()
 }
 
 #[tokio::test]
+async fn a_second_bootstrap_revives_no_disabled_administrator_and_raises_no_stranger_of_that_name() {
+    let server = Server::start().await;
+    let stranger = NewIdentity { name: "administrator-2".into(), kind: wire::IdentityKind::Node, roles: Vec::new() };
+    let scopes = KeyScopes { node: Some(BTreeSet::from(["box-eu".to_owned()])), app: None };
+    let asked = NewKey { identity: Some(stranger), scopes, ..new_key("a stranger", wire::IdentityKind::Node, &[]) };
+    let stranger = server.client().create_key(&asked, None).await.expect("created").value.secret.expect("told once");
+    sqlx::query("update identities set disabled_at = lh_now() where name = 'administrator'")
+        .execute(server.db.pool())
+        .await
+        .expect("the administrator is disabled, since its key was stolen");
+    let mut tx = server.db.pool().begin().await.expect("a transaction");
+    let made = authority::bootstrap(&mut tx).await.expect("nobody can act as an administrator");
+    tx.commit().await.expect("committed");
+    let fresh = server.client_of(made.secret.whole());
+    assert!(fresh.keys(None, None).await.is_ok(), "the new one acts");
+    let error = server.client().kinds().await.expect_err("the stolen key stays dead");
+    assert!(error.problem().is_some_and(|p| p.status == 401 && p.detail.contains("disabled")), "{error}");
+    let error = server.client_of(&stranger).keys(None, None).await.expect_err("a node is no administrator");
+    assert!(error.problem().is_some_and(|p| p.is(Code::PermissionDenied)), "{error}");
+    let names: Vec<(String, String, Vec<String>)> =
+        sqlx::query_as("select name, kind, roles from identities order by name")
+            .fetch_all(server.db.pool())
+            .await
+            .expect("the identities");
+    let told: Vec<_> = names.iter().map(|(name, kind, roles)| (name.as_str(), kind.as_str(), roles.len())).collect();
+    assert_eq!(
+        told,
+        [("administrator", "person", 1), ("administrator-2", "node", 0), ("administrator-3", "person", 1)]
+    );
+}
+
+#[tokio::test]
 async fn a_secret_is_told_once_and_kept_nowhere() {
     let server = Server::start().await;
     let asked = new_key("ci", wire::IdentityKind::Person, &["operator"]);
