@@ -1,9 +1,7 @@
 //! `leasehold job`
 
-use std::io::Read as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -12,6 +10,7 @@ use wire::{Attempt, Job, JobFilter, JobState, LogLine, NewJob, Reason, Step};
 use super::Context;
 use crate::client::Api;
 use crate::exit::{Ending, Exit};
+use crate::input;
 use crate::output::{details, moment, or_dash, short, table};
 use crate::runtime;
 
@@ -181,24 +180,13 @@ async fn enqueue(context: &Context, api: &Api, args: Enqueue) -> anyhow::Result<
 fn arguments(args: &Enqueue) -> anyhow::Result<Value> {
     let text = match (&args.args, &args.args_file) {
         (Some(text), _) => text.clone(),
-        (None, Some(path)) => read_bounded(path)?,
+        (None, Some(path)) => input::read(path, MAX_ARGS_BYTES)?,
         (None, None) => return Ok(json!({})),
     };
     serde_json::from_str(&text).map_err(|error| {
         let message = format!("the arguments are not JSON: {error}");
         Ending { exit: Exit::Usage, message }.into()
     })
-}
-
-fn read_bounded(path: &PathBuf) -> anyhow::Result<String> {
-    let source: Box<dyn std::io::Read> = if path.as_os_str() == "-" {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(std::fs::File::open(path).with_context(|| format!("read {}", path.display()))?)
-    };
-    let mut text = String::new();
-    source.take(MAX_ARGS_BYTES).read_to_string(&mut text).with_context(|| format!("read {}", path.display()))?;
-    Ok(text)
 }
 
 async fn list(context: &Context, api: &Api, args: List) -> anyhow::Result<()> {
