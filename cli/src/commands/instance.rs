@@ -1,16 +1,24 @@
 //! `leasehold instance`
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use wire::{Instance, MoveRequest, MoveView, NewInstance};
 
 use super::Context;
-use crate::exit::Exit;
+use crate::exit::{Ending, Exit};
+use crate::input;
 use crate::output::{details, moment, or_dash, table};
 use crate::runtime;
+
+/// The largest environment that is read; the API takes less.
+const MAX_ENV_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Register an instance of an application
-    #[command(after_help = "Example: leasehold instance create acme ledger.acme.example --region eu")]
+    #[command(after_help = "Examples:\n  leasehold instance create acme ledger.acme.example --region eu\n  \
+        leasehold instance create acme ledger.acme.example --region eu --env-file ledger.env")]
     Create(Create),
     /// List an application's instances
     #[command(after_help = "Example: leasehold instance list acme")]
@@ -59,9 +67,9 @@ pub(crate) struct Create {
     /// What it is [default: instance]
     #[arg(long)]
     kind: Option<String>,
-    /// A variable of its environment, NAME=VALUE; may be repeated
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
-    env: Vec<(String, String)>,
+    /// A file with its environment, a NAME=VALUE a line; - is stdin
+    #[arg(long, value_name = "PATH")]
+    env_file: Option<PathBuf>,
     /// A repeated call with this key is answered as the first was
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -93,7 +101,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                 pool: None,
                 hibernate: None,
                 replica_regions: Vec::new(),
-                env: create.env.into_iter().collect(),
+                env: create.env_file.as_deref().map(environment).transpose()?.unwrap_or_default(),
             };
             let key = create.idempotency_key.as_deref();
             let answer = runtime::run(api.call(|client| client.create_instance(&create.app, &new, key)))?;
@@ -175,7 +183,43 @@ fn described(instance: &Instance) -> String {
     details(&lines)
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("expected NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
+/// Reads the variables of a file: never from arguments, which every user of a machine sees.
+fn environment(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    variables(&input::read(path, MAX_ENV_BYTES)?)
+        .map_err(|error| Ending { exit: Exit::Usage, message: format!("{}: {error}", path.display()) }.into())
+}
+
+/// One NAME=VALUE a line, the value as it stands; empty lines and those that begin with # say nothing. A refusal names
+/// the line and quotes nothing of it.
+fn variables(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut found = BTreeMap::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let number = index + 1;
+        let pair = line.split_once('=').filter(|(name, _)| !name.is_empty());
+        let (name, value) = pair.ok_or_else(|| format!("line {number} is not NAME=VALUE"))?;
+        if found.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(format!("line {number} names a variable for the second time"));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_a_variable_a_line() {
+        let read = variables("# of acme\nMODE=quiet\n\nKEY=a=b c\nEMPTY=\n").unwrap();
+        let expected = [("EMPTY", ""), ("KEY", "a=b c"), ("MODE", "quiet")];
+        assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    }
+
+    #[test]
+    fn a_refused_environment_names_the_line_and_quotes_nothing() {
+        for (text, line) in [("A=1\nhunter2", "line 2"), ("=hunter2", "line 1"), ("A=1\nA=hunter2", "line 2")] {
+            let refused = variables(text).unwrap_err();
+            assert!(refused.starts_with(line) && !refused.contains("hunter2"), "{refused}");
+        }
+    }
 }

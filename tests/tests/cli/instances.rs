@@ -53,7 +53,9 @@ async fn an_instance_is_registered_shown_and_moved_once() {
     }
     let _boxes = (start_box(&system, "eu").await, start_box(&system, "uk").await);
     let host = "ledger.acme.example";
-    let created = cli.json(&["instance", "create", "acme", host, "--region", "eu", "--env", "MODE=quiet"]).await;
+    std::fs::write(cli.folder().join("ledger.env"), "# of the ledger\nMODE=quiet\n").unwrap();
+    let args = ["instance", "create", "acme", host, "--region", "eu", "--env-file", "ledger.env"];
+    let created = cli.json(&args).await;
     assert_eq!((&created["region"], &created["env"]["MODE"]), (&"eu".into(), &"quiet".into()));
     assert!(created.get("move").is_none());
     let again = cli.run(&["instance", "create", "acme", host, "--region", "eu"]).await;
