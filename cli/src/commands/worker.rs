@@ -79,7 +79,9 @@ pub(crate) fn run(context: &Context, args: Args) -> anyhow::Result<Exit> {
 
 fn list(context: &Context) -> anyhow::Result<Exit> {
     let api = context.api()?;
-    let page = runtime::run(api.call(|client| client.workers()))?;
+    let mut page = runtime::run(api.call(|client| client.workers()))?;
+    // Stable: within the live ones and the others, the API's own order stays.
+    page.items.sort_by_key(|worker| !matches!(worker.state.as_str(), "live" | "draining"));
     context.output.page(&page, "no workers within the last day", |workers| {
         table(
             &["id", "state", "node", "host", "pid", "queues", "running", "seen", "version"],
