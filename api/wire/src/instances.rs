@@ -119,9 +119,9 @@ pub struct Region {
     pub armed: bool,
     /// Whether a box there can host instances now.
     pub can_host: bool,
-    /// Whether it is the home region.
+    /// Whether it is marked as the region of the control plane itself; decides nothing.
     pub home: bool,
-    /// Whether new instances go there unless told otherwise.
+    /// Whether it is marked as the one to offer first; decides nothing, an instance names its region.
     pub default: bool,
     /// Armed, but hidden from pickers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,10 +148,10 @@ pub struct RegionRequest {
     /// Armed, but hidden from pickers.
     #[serde(default)]
     pub dormant: bool,
-    /// Whether it is the home region.
+    /// Whether it is marked as the region of the control plane itself; decides nothing.
     #[serde(default)]
     pub home: bool,
-    /// Whether new instances go there unless told otherwise.
+    /// Whether it is marked as the one to offer first; decides nothing, an instance names its region.
     #[serde(default)]
     pub default: bool,
     /// The bucket of its instances' data.

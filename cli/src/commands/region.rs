@@ -36,10 +36,10 @@ pub(crate) struct Set {
     /// Armed, but hidden from pickers
     #[arg(long)]
     dormant: bool,
-    /// The control plane itself lives there
+    /// Mark it as the region of the control plane itself; decides nothing
     #[arg(long)]
     home: bool,
-    /// New instances go there unless told otherwise
+    /// Mark it as the one that a picker may offer first; an instance still names its region
     #[arg(long)]
     default: bool,
     /// The bucket of its instances' data

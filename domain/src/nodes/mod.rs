@@ -44,9 +44,9 @@ pub struct RegionSpec {
     pub armed: bool,
     /// Whether it is hidden from pickers, although armed.
     pub dormant: bool,
-    /// Whether the control plane itself lives here.
+    /// Whether it is marked as the region of the control plane itself; decides nothing.
     pub home: bool,
-    /// Whether an instance that names no region is placed here.
+    /// Whether it is marked as the one to offer first; decides nothing, an instance names its region.
     pub is_default: bool,
     /// Its bucket; `None` leaves what is known, and the first box to publish one decides.
     pub data: Option<Bucket>,
@@ -63,9 +63,9 @@ pub struct Region {
     pub armed: bool,
     /// Whether it is hidden from pickers, although armed.
     pub dormant: bool,
-    /// Whether the control plane itself lives here.
+    /// Whether it is marked as the region of the control plane itself; decides nothing.
     pub home: bool,
-    /// Whether an instance that names no region is placed here.
+    /// Whether it is marked as the one to offer first; decides nothing, an instance names its region.
     pub is_default: bool,
     /// Its bucket, once known.
     pub data: Option<Bucket>,
