@@ -12,6 +12,9 @@ use crate::settings::{Settings, table};
 /// The largest key file that is read; a key has about a hundred bytes.
 const MAX_KEY_BYTES: u64 = 4096;
 
+/// How much longer the HTTP client waits than a call may take: the refusal that names the setting comes first.
+const MARGIN: Duration = Duration::from_secs(5);
+
 /// The API with the caller's key.
 pub(crate) struct Api {
     client: wire::Client,
@@ -29,8 +32,9 @@ impl Api {
     pub(crate) fn new(settings: &Settings) -> anyhow::Result<Self> {
         let url = settings.require(&table::URL)?.to_owned();
         let (key, origin) = key(settings)?;
-        let client = wire::Client::new(&url, Some(key))?;
-        Ok(Self { client, url, origin, limit: settings.seconds(&table::TIMEOUT_SECONDS) })
+        let limit = settings.seconds(&table::TIMEOUT_SECONDS);
+        let client = wire::Client::with_timeout(&url, Some(key), limit + MARGIN)?;
+        Ok(Self { client, url, origin, limit })
     }
 
     /// Makes one call, bounded in time.

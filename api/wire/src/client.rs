@@ -18,7 +18,7 @@ mod instances;
 pub use instances::MoveFilter;
 
 /// Longest time that a call may take, unless it is a stream.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -112,6 +112,14 @@ impl Client {
     /// # Errors
     /// [`Error::Address`], [`Error::Prepare`].
     pub fn new(base: &str, key: Option<SecretString>) -> Result<Self, Error> {
+        Self::with_timeout(base, key, DEFAULT_TIMEOUT)
+    }
+
+    /// As [`Client::new`], with the longest time of one call.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn with_timeout(base: &str, key: Option<SecretString>, timeout: Duration) -> Result<Self, Error> {
         let refused = || Error::Address(base.to_owned());
         let base = Url::parse(base).map_err(|_| refused())?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
@@ -121,7 +129,7 @@ impl Client {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
             .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
-            .timeout(CALL_TIMEOUT)
+            .timeout(timeout)
             .connect_timeout(CONNECT_TIMEOUT)
             // A redirect would carry the key to whoever it points at.
             .redirect(reqwest::redirect::Policy::none())
