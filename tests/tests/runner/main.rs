@@ -7,6 +7,7 @@ mod leases;
 mod outcomes;
 mod service;
 mod support;
+mod takeover;
 mod work;
 
 use workers::runner::Engine;
@@ -34,9 +35,9 @@ on_every_engine! {
     work::jobs_run_and_complete;
     leases::a_handler_of_ten_lease_lives_runs_once;
     leases::handlers_that_block_every_thread_keep_their_leases;
-    leases::a_handler_whose_lease_was_taken_over_is_stopped_at_once;
-    leases::every_late_write_is_refused_and_kept_as_evidence;
-    leases::a_late_result_is_refused_kept_and_counted;
+    takeover::a_handler_whose_lease_was_taken_over_is_stopped_at_once;
+    takeover::every_late_write_is_refused_and_kept_as_evidence;
+    takeover::a_late_result_is_refused_kept_and_counted;
     leases::a_handler_is_stopped_before_its_lease_ends_when_renewals_hang;
     leases::renewals_that_fail_for_a_while_stop_nobody;
     leases::a_second_start_on_the_same_host_is_another_worker;

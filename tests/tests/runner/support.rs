@@ -1,5 +1,6 @@
 //! Workers with test kinds, and looks at what became of their jobs.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -184,4 +185,13 @@ pub fn measured(name: &str, labels: &[(&str, &str)]) -> Option<f64> {
             && labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
     });
     lines.next()?.rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Sets a flag when it is dropped: how a test sees that a handler's future is gone.
+pub struct Flag(pub Arc<AtomicBool>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }

@@ -14,8 +14,8 @@ use tracing::Instrument as _;
 use super::config::MAX_ERROR_BYTES;
 use super::context::JobContext;
 use super::core::Core;
-use super::held::{HeldLease, Stop};
 use super::job::{Done, Failure, JobError};
+use super::lease::{HeldLease, Stop};
 
 /// What is left to do when a handler has ended.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::PROGRESS_INTERVAL;
 use super::core::Core;
-use super::held::{HeldLease, Stop};
 use super::job::JobError;
+use super::lease::{HeldLease, Stop};
 use crate::seam::{LeaseStore, StoreError};
 
 /// How serious a line of a job's log is.

@@ -7,9 +7,10 @@ use domain::queue::Operation;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::held::{Held, HeldLease};
+use super::held::Held;
 use super::job::Registry;
 use super::keeper::Refusal;
+use super::lease::HeldLease;
 use super::meters::Meters;
 use super::settler::Request;
 use crate::seam::{LeaseStore, Registration};

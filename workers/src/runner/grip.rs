@@ -8,7 +8,7 @@ use domain::queue::{Fate, Outcome};
 
 use super::attempt::{self, Verdict};
 use super::core::Core;
-use super::held::{HeldLease, Phase};
+use super::lease::{HeldLease, Phase};
 use super::settler::Request;
 
 /// One leased job on its way through an engine.
@@ -110,7 +110,7 @@ mod tests {
 
     use domain::ids::QueueName;
 
-    use super::super::held::tests::held;
+    use super::super::lease::tests::held;
     use super::super::{RunnerConfig, Worker};
     use super::*;
     use crate::jobs::{Environment, registry};

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::{ANSWER_LIMIT, BEAT_INTERVAL, LAST_WRITES, RENEW_BATCH};
 use super::core::Core;
-use super::held::{HeldLease, Phase, Stop};
+use super::lease::{HeldLease, Phase, Stop};
 use super::outage::Outage;
 use crate::seam::{LeaseStore, StoreError};
 

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::config::{ANSWER_LIMIT, LEASE_BATCH, LINGER, POLL_CAP, POLL_INTERVAL};
 use super::core::Core;
 use super::grip::Grip;
-use super::held::HeldLease;
+use super::lease::HeldLease;
 use super::meters;
 use super::outage::Outage;
 use crate::seam::StoreError;

@@ -41,6 +41,7 @@ mod grip;
 mod held;
 mod job;
 mod keeper;
+mod lease;
 mod leaser;
 mod meters;
 mod outage;

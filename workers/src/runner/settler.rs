@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempt;
 use super::config::{ANSWER_LIMIT, BUSY, LINGER, SETTLE_BATCH, SHORTEST_ANSWER_LIMIT};
 use super::core::Core;
-use super::held::HeldLease;
+use super::lease::HeldLease;
 use super::meters::Tally;
 use super::outage::Outage;
 use crate::seam::StoreError;
