@@ -27,6 +27,8 @@ struct Asked {
 }
 
 /// Keys, newest first; never their secrets.
+///
+/// A key with scopes is shown those keys whose scopes lie within its own.
 #[utoipa::path(get, path = "/v1/keys", tag = "keys", operation_id = "list_keys",
     params(
         ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
@@ -34,12 +36,12 @@ struct Asked {
     responses(
         (status = 200, description = "A page", body = Page<Key>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Key>>, Failure> {
+pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Json<Page<Key>>, Failure> {
     let asked: Asked = query::read(&uri)?;
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<KeyId>(asked.cursor.as_deref())?;
     let mut conn = app.pool().acquire().await?;
-    let found = authority::list_keys(&mut conn, before, limit + 1).await?;
+    let found = authority::list_keys(&mut conn, &caller.scopes, before, limit + 1).await?;
     Ok(Json(page::of(found, limit, |key| key.id.to_string(), convert::key)))
 }
 
@@ -65,19 +67,29 @@ pub(super) async fn create(
         .as_ref()
         .map(|names| names.iter().enumerate().map(|(i, name)| permission(i, name)).collect::<Result<BTreeSet<_>, _>>())
         .transpose()?;
+    domain::db::retry_races(|| create_once(&app, &caller, &call, &asked, permissions.as_ref()), Failure::is_race).await
+}
+
+async fn create_once(
+    app: &App,
+    caller: &Caller,
+    call: &Repeatable,
+    asked: &wire::NewKey,
+    permissions: Option<&BTreeSet<Permission>>,
+) -> Result<Response, Failure> {
     let mut tx = app.pool().begin().await?;
     if let Some(answer) = call.begin(&mut tx).await? {
         return Ok(answer);
     }
-    let identity = owner(&mut tx, &caller, &asked).await?;
+    let identity = owner(&mut tx, caller, asked).await?;
     let new = NewKey {
         identity,
-        name: asked.name,
-        permissions,
-        scopes: Scopes { app: asked.scopes.app, node: asked.scopes.node },
+        name: asked.name.clone(),
+        permissions: permissions.cloned(),
+        scopes: Scopes { app: asked.scopes.app.clone(), node: asked.scopes.node.clone() },
         expires_at: asked.expires_at,
     };
-    let made = match authority::create_key_by(&mut tx, &caller, &new).await {
+    let made = match authority::create_key_by(&mut tx, caller, &new).await {
         Err(authority::Error::IdentityNotFound(_)) => {
             return Err(Failure::field("/identity_id", "there is no such identity"));
         }
@@ -104,6 +116,9 @@ pub(super) async fn create(
 }
 
 /// Revokes a key, at once and for good. Revoking it again changes nothing.
+///
+/// Nobody revokes more than they have: a key that gives a permission which the caller lacks is refused with 403, and
+/// one whose scopes reach beyond the caller's does not exist for it.
 #[utoipa::path(post, path = "/v1/keys/{id}/revoke", tag = "keys", operation_id = "revoke_key",
     request_body(content = Option<Reason>),
     params(("id" = uuid::Uuid, Path, description = "The key")),
@@ -119,14 +134,18 @@ pub(super) async fn revoke(
     let id: KeyId = id.parse().map_err(|_| Failure::not_found())?;
     let Reason { reason } = body.parse_or_default()?;
     let reason = super::check_reason(reason)?;
+    domain::db::retry_races(|| revoke_once(&app, &caller, id, reason.as_deref()), Failure::is_race).await
+}
+
+async fn revoke_once(app: &App, caller: &Caller, id: KeyId, reason: Option<&str>) -> Result<Json<Key>, Failure> {
     let mut tx = app.pool().begin().await?;
-    if authority::revoke_key(&mut tx, id).await? {
+    if authority::revoke_key_by(&mut tx, caller, id).await? {
         let event = audit::Event {
             actor: caller.actor(),
             action: "key.revoke",
             subject_kind: "key",
             subject: id.to_string(),
-            reason: reason.as_deref(),
+            reason,
             detail: serde_json::json!({}),
         };
         audit::record(&mut tx, &event).await?;

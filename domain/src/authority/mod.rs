@@ -68,8 +68,8 @@ pub enum Error {
     /// Another identity has the name.
     #[error("an identity named {0:?} exists already")]
     NameTaken(String),
-    /// The creator may not give what it does not have.
-    #[error("a key can give only what its creator may do; yours lacks {0}")]
+    /// Nobody gives, or takes away, what they do not have.
+    #[error("a key can give, and take away, only what it gives itself; yours lacks {0}")]
     Exceeds(String),
     /// No such key.
     #[error("key {0} does not exist")]
@@ -258,14 +258,13 @@ fn caller(row: store::KeyRow) -> Result<Caller, Error> {
     // What this program cannot read, it does not grant.
     let kind = IdentityKind::parse(&row.kind).ok_or(Refusal::Unknown)?;
     let scopes: Scopes = serde_json::from_value(row.scopes).map_err(|_| Refusal::Unknown)?;
-    let roles = row.roles.iter().filter_map(|role| Role::parse(role)).collect();
-    let narrowed = row.permissions.map(|names| names.iter().filter_map(|name| Permission::parse(name)).collect());
+    let permissions = effective(kind, &row.roles, row.permissions.as_deref());
     Ok(Caller {
         identity: row.identity,
         key: row.key,
         name: row.name,
         kind,
-        permissions: Permissions::effective(kind, &roles, narrowed.as_ref()),
+        permissions,
         scopes,
     })
 }
@@ -396,7 +395,7 @@ async fn insert_key(conn: &mut PgConnection, new: &NewKey) -> Result<MadeKey, Er
     Ok(MadeKey { id, identity: new.identity, secret })
 }
 
-/// Revokes a key; revoking it again changes nothing. Returns whether it worked until now.
+/// Revokes a key without asking who does; revoking it again changes nothing. Returns whether it worked until now.
 ///
 /// # Errors
 /// [`Error::KeyNotFound`], or the database's.
@@ -404,20 +403,53 @@ pub async fn revoke_key(conn: &mut PgConnection, key: KeyId) -> Result<bool, Err
     store::revoke_key(conn, key).await?.ok_or(Error::KeyNotFound(key))
 }
 
-/// Keys, newest first, at most `limit`, with ids below `before`.
+/// Revokes a key on behalf of `caller`, within the bounds of [`create_key_by`]: whoever could not give what the key
+/// gives cannot take it away. Call it inside a transaction.
+///
+/// # Errors
+/// As [`revoke_key`], also where the key's scopes are beyond the caller's, and [`Error::Exceeds`].
+pub async fn revoke_key_by(conn: &mut PgConnection, caller: &Caller, key: KeyId) -> Result<bool, Error> {
+    let row = store::find_bounds(conn, key).await?.ok_or(Error::KeyNotFound(key))?;
+    // Scopes that cannot be read narrow nothing that is known: only who sees everything sees them.
+    let scopes: Scopes = serde_json::from_value(row.scopes).unwrap_or_default();
+    if !scopes.within(&caller.scopes) {
+        return Err(Error::KeyNotFound(key));
+    }
+    if let Some(kind) = IdentityKind::parse(&row.kind) {
+        let given = effective(kind, &row.roles, row.permissions.as_deref());
+        if let Some(lacking) = given.first_beyond(&caller.permissions) {
+            return Err(Error::Exceeds(format!("the permission {lacking}")));
+        }
+    }
+    revoke_key(conn, key).await
+}
+
+/// Keys whose scopes lie within `seen`, newest first, at most `limit`, with ids below `before`.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn list_keys(conn: &mut PgConnection, before: Option<KeyId>, limit: u16) -> Result<Vec<KeyView>, Error> {
-    store::list_keys(conn, None, before, limit).await
+pub async fn list_keys(
+    conn: &mut PgConnection,
+    seen: &Scopes,
+    before: Option<KeyId>,
+    limit: u16,
+) -> Result<Vec<KeyView>, Error> {
+    store::list_keys(conn, None, seen, before, limit).await
 }
 
-/// One key.
+/// One key, whoever asks.
 ///
 /// # Errors
 /// [`Error::KeyNotFound`], or the database's.
 pub async fn get_key(conn: &mut PgConnection, key: KeyId) -> Result<KeyView, Error> {
-    store::list_keys(conn, Some(key), None, 1).await?.pop().ok_or(Error::KeyNotFound(key))
+    store::list_keys(conn, Some(key), &Scopes::default(), None, 1).await?.pop().ok_or(Error::KeyNotFound(key))
+}
+
+/// What an identity's words give through a key's; what this program cannot read, it does not grant.
+fn effective(kind: IdentityKind, roles: &[String], narrowed: Option<&[String]>) -> Permissions {
+    let roles = roles.iter().filter_map(|role| Role::parse(role)).collect();
+    let narrowed = narrowed.map(|names| names.iter().filter_map(|name| Permission::parse(name)).collect());
+    Permissions::effective(kind, &roles, narrowed.as_ref())
 }
 
 fn check_name(field: &'static str, name: &str) -> Result<(), Error> {

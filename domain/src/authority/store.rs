@@ -1,6 +1,7 @@
+use serde_json::json;
 use sqlx::PgConnection;
 
-use super::{Error, IdentityKind, KeyView};
+use super::{Error, IdentityKind, KeyView, Scopes};
 use crate::clock::Timestamp;
 use crate::ids::{IdentityId, KeyId};
 
@@ -16,6 +17,13 @@ pub(super) struct KeyRow {
     pub(super) revoked: bool,
     pub(super) expired: bool,
     pub(super) disabled: bool,
+}
+
+pub(super) struct BoundsRow {
+    pub(super) kind: String,
+    pub(super) roles: Vec<String>,
+    pub(super) permissions: Option<Vec<String>>,
+    pub(super) scopes: serde_json::Value,
 }
 
 pub(super) struct IdentityRow {
@@ -138,12 +146,33 @@ pub(super) async fn revoke_key(conn: &mut PgConnection, key: KeyId) -> Result<Op
     Ok(before)
 }
 
+/// What bounds the revoking of a key; locked, so that it still holds when the key is revoked.
+pub(super) async fn find_bounds(conn: &mut PgConnection, key: KeyId) -> Result<Option<BoundsRow>, sqlx::Error> {
+    sqlx::query_as!(
+        BoundsRow,
+        r#"
+        select i.kind, i.roles, k.permissions, k.scopes
+          from api_keys k
+          join identities i on i.id = k.identity_id
+         where k.id = $1
+           for update of k
+           for share of i
+        "#,
+        key.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Keys whose scopes lie within `seen`: of a dimension that `seen` narrows, those that are narrowed at least as far.
 pub(super) async fn list_keys(
     conn: &mut PgConnection,
     only: Option<KeyId>,
+    seen: &Scopes,
     before: Option<KeyId>,
     limit: u16,
 ) -> Result<Vec<KeyView>, Error> {
+    let (apps, nodes) = (seen.app.as_ref().map(|set| json!(set)), seen.node.as_ref().map(|set| json!(set)));
     let rows = sqlx::query!(
         r#"
         select k.id as "id: KeyId", i.id as "identity: IdentityId", i.name as identity_name, i.kind, i.roles, k.name,
@@ -152,11 +181,15 @@ pub(super) async fn list_keys(
           join identities i on i.id = k.identity_id
          where ($1::uuid is null or k.id = $1)
            and ($2::uuid is null or k.id < $2)
+           and ($3::jsonb is null or k.scopes -> 'app' <@ $3)
+           and ($4::jsonb is null or k.scopes -> 'node' <@ $4)
          order by k.id desc
-         limit $3
+         limit $5
         "#,
         only.map(|k| k.0),
         before.map(|k| k.0),
+        apps,
+        nodes,
         i64::from(limit),
     )
     .fetch_all(conn)

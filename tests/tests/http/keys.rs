@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use domain::authority::{self, IdentityKind, Permission, Role, Scopes};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use tests::api::{Server, Told};
+use tests::api::{Server, Told, of_app};
 use tests::db::Database;
 use wire::{Code, KeyScopes, NewIdentity, NewKey, Reason};
 
@@ -145,6 +145,64 @@ async fn nobody_gives_what_they_do_not_have() {
     let (_, scoped) = server.key(IdentityKind::Person, &[Role::Admin], None, scopes).await;
     let error = server.client_of(&scoped).create_key(&new_key("wider", wire::IdentityKind::Person, &[]), None).await;
     assert!(error.expect_err("wider scopes").problem().is_some_and(|p| p.is(Code::PermissionDenied)));
+}
+
+#[tokio::test]
+async fn nobody_revokes_more_than_they_have_and_nobody_lists_keys_beyond_their_scopes() {
+    let server = Server::start().await;
+    let all = server.client().keys(None, None).await.expect("the keys").items;
+    let admin = all.iter().find(|key| key.identity == "administrator").expect("the first one").id;
+    let narrow = [Permission::KeysManage, Permission::JobsRead];
+    let (own, narrowed) = server.key(IdentityKind::Person, &[Role::Admin], Some(&narrow), Scopes::default()).await;
+    let revoke = async |key: &secrecy::SecretString, id| {
+        let told = server.client_of(key).revoke_key(id, &Reason::default()).await;
+        told.map(|key| key.revoked_at.is_some()).map_err(|error| error.problem().map(|p| (p.status, p.code.clone())))
+    };
+    let denied = Err(Some((403, "permission_denied".to_owned())));
+    let hidden = Err(Some((404, "not_found".to_owned())));
+    assert_eq!(revoke(&narrowed, admin).await, denied);
+    let (acme, scoped) = server.key(IdentityKind::Person, &[Role::Admin], None, of_app("acme")).await;
+    let (inside, _) = server.key(IdentityKind::App, &[], None, of_app("acme")).await;
+    let (beside, _) = server.key(IdentityKind::App, &[], None, of_app("beta")).await;
+    let both = Scopes { app: Some(BTreeSet::from(["acme".to_owned(), "beta".to_owned()])), node: None };
+    let (wider, _) = server.key(IdentityKind::App, &[], None, both).await;
+    for out_of_sight in [admin, own.0, beside.0, wider.0] {
+        assert_eq!(revoke(&scoped, out_of_sight).await, hidden);
+    }
+    let page = server.client_of(&scoped).keys(None, None).await.expect("the keys that it sees");
+    assert_eq!(page.items.iter().map(|key| key.id).collect::<Vec<_>>(), [inside.0, acme.0]);
+    let first = server.client_of(&scoped).keys(Some(1), None).await.expect("a page");
+    let second = server.client_of(&scoped).keys(Some(1), first.next_cursor.as_deref()).await.expect("a page");
+    assert_eq!((first.items.len(), second.items.len(), second.next_cursor), (1, 1, None), "hidden keys make no gaps");
+    assert_eq!(revoke(&scoped, inside.0).await, Ok(true));
+    assert_eq!(revoke(&narrowed, own.0).await, Ok(true), "its own key");
+    assert!(server.client().keys(None, None).await.is_ok(), "the administrator's key was never revoked");
+}
+
+#[tokio::test]
+async fn keys_that_lose_a_race_are_made_and_revoked_by_another_try() {
+    let server = Server::start().await;
+    // Each first write of this kind meets a race that the second does not.
+    for statement in [
+        "create sequence lost_races",
+        "create function lose_once() returns trigger language plpgsql as $$
+             begin
+                 if nextval('lost_races') % 2 = 1 then
+                     raise exception using errcode = '40P01';
+                 end if;
+                 return new;
+             end $$",
+        "create trigger lose_once before insert or update on api_keys for each row execute function lose_once()",
+    ] {
+        sqlx::query(statement).execute(server.db.pool()).await.expect("the trap is laid");
+    }
+    let made = server.client().create_key(&new_key("ci", wire::IdentityKind::Person, &["viewer"]), Some("k1")).await;
+    let made = made.expect("the second try makes it").value;
+    let revoked = server.client().revoke_key(made.key.id, &Reason::default()).await.expect("the second try revokes it");
+    assert!(revoked.revoked_at.is_some());
+    let tries: i64 =
+        sqlx::query_scalar("select last_value from lost_races").fetch_one(server.db.pool()).await.expect("a count");
+    assert_eq!(tries, 4);
 }
 
 #[tokio::test]
