@@ -47,7 +47,8 @@ pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
 
 /// Creates a key, for an identity that exists or together with a new one.
 ///
-/// The secret is told in this answer only. A key gives only what its creator may do and see. When an idempotent call is
+/// The secret is told in this answer only. A key gives only what its creator may do and see, and
+/// outlives no creator that expires. When an idempotent call is
 /// answered again, `secret` is null: if the first answer was lost, revoke the key and create another.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", operation_id = "create_key", request_body = wire::NewKey,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated call acts once, for 7 days")),

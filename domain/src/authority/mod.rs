@@ -124,6 +124,8 @@ pub struct Caller {
     pub permissions: Permissions,
     /// What it may see with this key.
     pub scopes: Scopes,
+    /// When the key stops working.
+    pub expires_at: Option<Timestamp>,
 }
 
 impl Caller {
@@ -266,6 +268,7 @@ fn caller(row: store::KeyRow) -> Result<Caller, Error> {
         kind,
         permissions,
         scopes,
+        expires_at: row.expires_at,
     })
 }
 
@@ -353,10 +356,11 @@ pub async fn create_key(conn: &mut PgConnection, new: &NewKey) -> Result<MadeKey
     insert_key(conn, new).await
 }
 
-/// Creates a key on behalf of `creator`, who can give only what it may do and see itself.
+/// Creates a key on behalf of `creator`, who can give only what it may do and see itself, and for no longer.
 ///
 /// # Errors
-/// As [`create_key`], and [`Error::Exceeds`].
+/// As [`create_key`], and [`Error::Exceeds`]. An end after the creator's own, or none where the creator has one, is
+/// [`Error::Invalid`].
 pub async fn create_key_by(conn: &mut PgConnection, creator: &Caller, new: &NewKey) -> Result<MadeKey, Error> {
     let Some(owner) = store::find_identity(conn, new.identity).await? else {
         return Err(Error::IdentityNotFound(new.identity));
@@ -372,6 +376,13 @@ pub async fn create_key_by(conn: &mut PgConnection, creator: &Caller, new: &NewK
     }
     if !new.scopes.within(&creator.scopes) {
         return Err(Error::Exceeds("a part of these scopes".to_owned()));
+    }
+    if let Some(end) = creator.expires_at
+        && new.expires_at.is_none_or(|asked| asked > end)
+    {
+        let end = end.to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+        let rule = format!("must not be after {end}, when the key that creates this one expires");
+        return Err(Error::Invalid { field: "expires_at", rule });
     }
     insert_key(conn, new).await
 }

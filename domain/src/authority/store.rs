@@ -14,6 +14,7 @@ pub(super) struct KeyRow {
     pub(super) secret_hash: Vec<u8>,
     pub(super) permissions: Option<Vec<String>>,
     pub(super) scopes: serde_json::Value,
+    pub(super) expires_at: Option<Timestamp>,
     pub(super) revoked: bool,
     pub(super) expired: bool,
     pub(super) disabled: bool,
@@ -46,7 +47,7 @@ pub(super) async fn find_key(conn: &mut PgConnection, key: KeyId) -> Result<Opti
         KeyRow,
         r#"
         select k.id as "key: KeyId", i.id as "identity: IdentityId", i.name, i.kind, i.roles, k.secret_hash,
-               k.permissions, k.scopes,
+               k.permissions, k.scopes, k.expires_at,
                k.revoked_at is not null as "revoked!",
                coalesce(k.expires_at <= (select lh_now()), false) as "expired!",
                i.disabled_at is not null as "disabled!"

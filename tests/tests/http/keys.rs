@@ -148,6 +148,30 @@ async fn nobody_gives_what_they_do_not_have() {
 }
 
 #[tokio::test]
+async fn a_key_that_expires_makes_no_key_that_outlives_it() {
+    let server = Server::start().await;
+    let (id, expiring) = server.key(IdentityKind::Person, &[Role::Admin], None, Scopes::default()).await;
+    let end: domain::clock::Timestamp = sqlx::query_scalar(
+        "update api_keys set expires_at = lh_now() + interval '1 hour' where id = $1 returning expires_at",
+    )
+    .bind(id.0)
+    .fetch_one(server.db.pool())
+    .await
+    .expect("the key gets an end");
+    let client = server.client_of(&expiring);
+    let asked = |name, expires_at| NewKey { expires_at, ..new_key(name, wire::IdentityKind::Person, &["viewer"]) };
+    for expires_at in [None, Some(end + std::time::Duration::from_secs(1))] {
+        let error = client.create_key(&asked("for ever", expires_at), None).await.expect_err("it would outlive it");
+        let problem = error.problem().expect("a problem");
+        assert!(problem.is(Code::ValidationFailed), "{problem}");
+        assert_eq!(problem.errors[0].pointer.as_deref(), Some("/expires_at"));
+    }
+    let made = client.create_key(&asked("as long", Some(end)), None).await.expect("no longer than itself").value;
+    assert_eq!(made.key.expires_at, Some(end));
+    assert!(server.client().create_key(&asked("by one for ever", None), None).await.is_ok());
+}
+
+#[tokio::test]
 async fn nobody_revokes_more_than_they_have_and_nobody_lists_keys_beyond_their_scopes() {
     let server = Server::start().await;
     let all = server.client().keys(None, None).await.expect("the keys").items;
