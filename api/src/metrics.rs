@@ -6,12 +6,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use domain::queue::{self, Overview, QueueView};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 /// Bounds of the histogram of request times, in seconds.
 const BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+/// Bounds of the histograms of jobs, whose handlers may run for hours, in seconds.
+const JOB_BUCKETS: [f64; 11] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 28800.0];
+/// How often the observations of histograms are folded into their buckets where nobody reads the figures.
+const UPKEEP: Duration = Duration::from_secs(5);
 /// How often what was enqueued is added to the counters by minute.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Most queue and kind pairs that wait to be added while the database is away; what is beyond is not counted.
@@ -27,10 +31,23 @@ pub fn handle() -> PrometheusHandle {
     let install = || {
         PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
+            .and_then(|builder| jobs_buckets(builder, "leasehold_job_run_seconds"))
+            .and_then(|builder| jobs_buckets(builder, "leasehold_job_wait_seconds"))
             .and_then(PrometheusBuilder::install_recorder)
             .expect("the process has no other metrics recorder")
     };
     HANDLE.get_or_init(install).clone()
+}
+
+fn jobs_buckets(builder: PrometheusBuilder, name: &str) -> Result<PrometheusBuilder, BuildError> {
+    builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), &JOB_BUCKETS)
+}
+
+/// Folds observations until `shutdown`: a recorder that nobody reads keeps each of them.
+pub(crate) async fn keep_up(handle: PrometheusHandle, shutdown: CancellationToken) {
+    while shutdown.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
+        handle.run_upkeep();
+    }
 }
 
 /// Counts a request.

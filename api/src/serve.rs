@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{App, events, metrics, router};
+use crate::{App, events, metrics, router, routes};
 
 /// Longest time for a request's head to arrive.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,6 +21,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// The wait after an accept that failed, e.g. for want of file descriptors: no hot loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections to the figures of a worker that are open at once; more wait to be accepted.
+const MAX_SCRAPERS: usize = 16;
+/// How long an answer with figures may take to end at a shutdown.
+const SCRAPE_DRAIN: Duration = Duration::from_secs(1);
 
 /// Why the API ended.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +43,11 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken)
     let loops = [
         supervise("events", &app, events::run(app.clone(), shutdown.child_token())),
         supervise("counters", &app, metrics::flush_enqueued(app.clone(), shutdown.child_token())),
+        supervise("histograms", &app, metrics::keep_up(app.metrics().clone(), shutdown.child_token())),
     ];
     tracing::info!(%address, "the API listens");
     let graceful = GracefulShutdown::new();
-    accept(&app, &listener, &shutdown, &graceful).await;
+    accept(router(app.clone()), app.config().max_connections, &listener, &shutdown, &graceful).await;
     drop(listener);
     app.shutdown().cancel();
     if tokio::time::timeout(app.config().drain, graceful.shutdown()).await.is_err() {
@@ -56,12 +61,35 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken)
     Ok(())
 }
 
-async fn accept(app: &App, listener: &TcpListener, shutdown: &CancellationToken, graceful: &GracefulShutdown) {
-    let service = router(app.clone());
+/// Serves the figures of a process that is no API, on `/metrics`, and whether it lives, on `/healthz`, to whoever can
+/// reach the listener, until `shutdown`. Asks nothing of the database.
+///
+/// # Errors
+/// [`ServeError::Listener`].
+pub async fn serve_metrics(listener: TcpListener, shutdown: CancellationToken) -> Result<(), ServeError> {
+    let address = listener.local_addr().map_err(ServeError::Listener)?;
+    let handle = metrics::handle();
+    let upkeep = tokio::spawn(metrics::keep_up(handle.clone(), shutdown.child_token()));
+    tracing::info!(%address, "metrics are served");
+    let graceful = GracefulShutdown::new();
+    accept(routes::figures(handle), MAX_SCRAPERS, &listener, &shutdown, &graceful).await;
+    drop(listener);
+    let _ = tokio::time::timeout(SCRAPE_DRAIN, graceful.shutdown()).await;
+    let _ = upkeep.await;
+    Ok(())
+}
+
+async fn accept(
+    service: axum::Router,
+    max_connections: usize,
+    listener: &TcpListener,
+    shutdown: &CancellationToken,
+    graceful: &GracefulShutdown,
+) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_BYTES as u32);
-    let places = Arc::new(Semaphore::new(app.config().max_connections));
+    let places = Arc::new(Semaphore::new(max_connections));
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;

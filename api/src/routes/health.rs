@@ -12,6 +12,8 @@ use wire::{Check, Readiness};
 use crate::App;
 use crate::door::failure::Failure;
 
+/// The media type of Prometheus's text form.
+pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Longest wait for the database's answer: whoever asks for readiness asks often and waits little.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -67,5 +69,5 @@ pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Failure>
     let overview = domain::queue::overview(&mut conn).await?;
     let queues = domain::queue::queues(&mut conn).await?;
     text.push_str(&crate::metrics::of_database(&overview, &queues));
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+    Ok(([(CONTENT_TYPE, PROMETHEUS)], text).into_response())
 }

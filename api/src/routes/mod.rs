@@ -16,9 +16,11 @@ use std::any::Any;
 
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use axum::{Extension, Router};
-use http::header::ACCEPT;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Uri};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -80,6 +82,12 @@ pub fn router(app: App) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
+}
+
+/// The figures of this process, and whether it lives: what a worker serves.
+pub(crate) fn figures(handle: PrometheusHandle) -> Router {
+    let render = move || std::future::ready(([(CONTENT_TYPE, health::PROMETHEUS)], handle.render()));
+    Router::new().route("/healthz", get(health::alive)).route("/metrics", get(render))
 }
 
 /// Programs get a problem, people a page.
