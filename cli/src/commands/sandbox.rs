@@ -30,7 +30,8 @@ pub(crate) struct Demo {}
 pub(crate) fn dev(context: &Context, args: Dev) -> anyhow::Result<Exit> {
     let settings = context.quiet_settings(vec![(&table::DEV_DIR, args.dir)])?;
     let dir = PathBuf::from(settings.require(&table::DEV_DIR)?);
-    let port = args.port.unwrap_or_else(|| settings.address(&table::API_LISTEN).port());
+    let listen = settings.address(&table::API_LISTEN).map(|address| address.port());
+    let port = args.port.or(listen).expect("api.listen has a default");
     crate::log::start_in(&dir, &settings)?;
     let narrator = Narrator::new(context.output.is_json());
     runtime::run(dev::run(dir, port, &narrator)).map_err(failed)?;

@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// How long running jobs may take to end after SIGTERM [default: 25]
     #[arg(long, value_name = "SECONDS")]
     drain_seconds: Option<String>,
+    /// Where its figures for Prometheus are served [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
     /// Do the work of this box
     #[arg(long, value_name = "IDENTITY")]
     node: Option<String>,
@@ -65,6 +68,7 @@ pub(crate) fn run(context: &Context, args: Args) -> anyhow::Result<Exit> {
                 (&settings::WORKER_KINDS, args.kinds),
                 (&settings::WORKER_CONCURRENCY, args.concurrency),
                 (&settings::WORKER_DRAIN_SECONDS, args.drain_seconds),
+                (&settings::WORKER_METRICS_LISTEN, args.metrics_listen),
                 (&settings::NODE_IDENTITY, args.node),
                 (&settings::NODE_REGION, args.region),
                 (&settings::NODE_DATA_DIR, args.data_dir),

@@ -4,9 +4,8 @@
 
 use anyhow::Context as _;
 use domain::db;
-use tokio::net::TcpListener;
 
-use crate::exit::{Ending, Exit};
+use crate::exit::Exit;
 use crate::settings::{Settings, table};
 use crate::{database, interrupt};
 
@@ -17,12 +16,8 @@ use crate::{database, interrupt};
 pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     let shutdown = interrupt::first()?;
     let pool = database::connect_lazy(settings)?;
-    let address = settings.address(&table::API_LISTEN);
     // Before the database is asked: a start that will fail fails at once.
-    let listener = TcpListener::bind(address).await.map_err(|error| Ending {
-        exit: Exit::Failed,
-        message: format!("listen on {address}: {error}; choose another address with api.listen"),
-    })?;
+    let listener = super::listen(settings, &table::API_LISTEN).await?.context("api.listen has a default")?;
     match db::check_schema(&pool).await {
         Ok(()) => {}
         Err(error) if super::is_transient(&error) => {
@@ -41,6 +36,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         metrics_public: settings.switch(&table::API_METRICS_PUBLIC),
         secure_cookies: settings.switch(&table::API_SECURE_COOKIES),
         drain: settings.seconds(&table::API_DRAIN_SECONDS),
+        ..api::Config::default()
     };
     let app = api::App::new(pool, workers::jobs::catalogue(), config);
     api::serve(app, listener, shutdown).await.context("serve the API")?;

@@ -8,7 +8,11 @@ use std::time::Duration;
 use anyhow::bail;
 use domain::db;
 use sqlx::PgPool;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Ending, Exit};
+use crate::settings::{Setting, Settings};
 
 /// The first wait for a database that is away; it doubles up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -34,6 +38,19 @@ pub(crate) async fn wait_for_schema(pool: &PgPool, shutdown: &CancellationToken)
             Err(error) => bail!(error),
         }
     }
+}
+
+/// Listens on the address of `setting`; `None` where none is set.
+///
+/// # Errors
+/// An address that cannot be had.
+async fn listen(settings: &Settings, setting: &Setting) -> anyhow::Result<Option<TcpListener>> {
+    let Some(address) = settings.address(setting) else { return Ok(None) };
+    let bound = TcpListener::bind(address).await.map_err(|error| Ending {
+        exit: Exit::Failed,
+        message: format!("listen on {address}: {error}; choose another address with {}", setting.key),
+    })?;
+    Ok(Some(bound))
 }
 
 fn is_transient(error: &db::Error) -> bool {

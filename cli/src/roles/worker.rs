@@ -33,7 +33,16 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     let node = node_config(settings)?;
     let mut queues = names(settings, &table::WORKER_QUEUES, |name| QueueName::new(name))?;
     let kinds = names(settings, &table::WORKER_KINDS, |name| Kind::new(name))?;
+    let figures = super::listen(settings, &table::WORKER_METRICS_LISTEN).await?;
     let pool = database::connect_lazy(settings)?;
+    // Until the very end: a drain is seen too.
+    let ended_all = CancellationToken::new();
+    let _ended_all = ended_all.clone().drop_guard();
+    if let Some(listener) = figures {
+        // Before the first figure is counted: what is counted without a recorder is lost.
+        let _ = api::metrics_handle();
+        tokio::spawn(api::serve_metrics(listener, ended_all));
+    }
     if !wait_for_schema(&pool, &shutdown).await? {
         return Ok(Exit::Ok);
     }

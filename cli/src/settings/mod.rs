@@ -147,10 +147,8 @@ impl Settings {
         }
     }
 
-    /// An address to listen on. Only for settings with a default.
-    pub(crate) fn address(&self, setting: &Setting) -> SocketAddr {
-        self.text(setting)
-            .and_then(|text| text.parse().ok())
-            .expect("the table checked that an address parses, and gives every one a default")
+    /// An address to listen on, where one is set.
+    pub(crate) fn address(&self, setting: &Setting) -> Option<SocketAddr> {
+        self.text(setting).map(|text| text.parse().expect("the table checked that an address parses"))
     }
 }

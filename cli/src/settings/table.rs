@@ -96,6 +96,7 @@ settings! {
     WORKER_KINDS = Setting::new("worker.kinds", Bounds::List, "The kinds that are run; all that the program knows where none is named.").flag("kinds");
     WORKER_CONCURRENCY = Setting::new("worker.concurrency", Bounds::Number(1, 512), "Jobs that run at once.").or("8").flag("concurrency");
     WORKER_DRAIN_SECONDS = Setting::new("worker.drain_seconds", Bounds::Number(1, 3600), "How long running jobs may take to end after SIGTERM; what still runs then is handed to another worker.").or("25").flag("drain-seconds");
+    WORKER_METRICS_LISTEN = Setting::new("worker.metrics_listen", Bounds::Address, "Where the worker serves its figures for Prometheus, on `/metrics`, and whether it lives, on `/healthz`, to whoever can reach the address: loopback, or a private network. Off where it is not set. Give port 0 for a free one; the chosen one is logged.").flag("metrics-listen");
 
     NODE_IDENTITY = Setting::new("node.identity", Bounds::Text, "The box's identity. With it the worker does the work of this box.").flag("node");
     NODE_REGION = Setting::new("node.region", Bounds::Text, "The code of the region that the box stands in.").flag("region");

@@ -101,6 +101,36 @@ async fn a_worker_refuses_settings_that_do_not_fit_together() {
 }
 
 #[tokio::test]
+async fn a_worker_shows_its_figures_where_it_is_told_to_and_nowhere_else() {
+    let system = System::start().await;
+    let address = format!("127.0.0.1:{}", ports::free_port().unwrap());
+    let _worker = system.worker(&["--metrics-listen", &address]);
+    // Whoever makes a client of the product first chooses how TLS is spoken; plain HTTP needs the choice too.
+    let _chosen = wire::Client::new("http://127.0.0.1:1", None).unwrap();
+    let http = reqwest::Client::new();
+    let read = |path: &'static str| {
+        let (http, url) = (http.clone(), format!("http://{address}{path}"));
+        async move { http.get(url).send().await.ok()?.error_for_status().ok()?.text().await.ok() }
+    };
+    until("the worker says that it lives", LIMIT, || async { (read("/healthz").await? == "ok\n").then_some(()) }).await;
+    let id = system.enqueue(&["system.noop"]).await;
+    system.until_state(&id, "completed").await;
+    let figures = until("the job is counted", LIMIT, || async {
+        let text = read("/metrics").await?;
+        text.contains("leasehold_job_run_seconds_count").then_some(text)
+    })
+    .await;
+    let started = figures.lines().find(|line| line.starts_with("leasehold_jobs_started_total{"));
+    assert!(started.is_some_and(|line| line.contains("system.noop") && line.ends_with(" 1")), "{figures}");
+    assert!(figures.contains("le=\"7200\""), "a job may run for hours: {figures}");
+    assert_eq!(read("/v1/jobs").await, None, "the figures alone");
+
+    let second = system.cli.run(&["worker", "--metrics-listen", &address]).await;
+    assert_eq!(second.code, Some(1));
+    assert!(second.err.contains(&address) && second.err.contains("worker.metrics_listen"), "{}", second.err);
+}
+
+#[tokio::test]
 async fn an_address_in_use_is_told_at_once() {
     let database = Database::start().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
