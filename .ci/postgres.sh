@@ -19,6 +19,10 @@ start_postgres() {
         sleep 0.1
     done
     url=$(cat "$work/url")
+    # In the environment, where psql finds it: other users of the machine see arguments.
+    PGPASSWORD=${url#*://*:}
+    export PGPASSWORD=${PGPASSWORD%%@*}
+    bare=${url/:$PGPASSWORD@/@}
 
     psql=$(command -v psql || true)
     for folder in "${PGBIN:-}" /usr/lib/postgresql/*/bin; do
@@ -29,7 +33,7 @@ start_postgres() {
         exit 1
     fi
     for file in migrations/*.sql; do
-        "$psql" -q -X -v ON_ERROR_STOP=1 "$url" -f "$file" > /dev/null
+        "$psql" -q -X -v ON_ERROR_STOP=1 "$bare" -f "$file" > /dev/null
     done
 }
 

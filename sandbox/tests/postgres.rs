@@ -64,6 +64,41 @@ async fn a_folder_is_used_again_with_its_data_and_its_port() {
     assert_eq!(ask(&second, "select n from t").await.as_deref(), Ok("7"));
 }
 
+/// Without the password, or with another one, no user of this machine becomes the superuser.
+#[tokio::test]
+async fn only_who_knows_the_password_gets_in() {
+    use_launcher();
+    let folder = reachable_folder();
+    let server = start(&folder.path().join("pg")).await;
+    let stored = std::fs::metadata(server.dir().join("password")).expect("stat");
+    assert_eq!(stored.mode() & 0o777, 0o600);
+    let url = server.url();
+    let password = url.split([':', '@']).nth(2).expect("the URL carries it").to_owned();
+    assert_eq!(password.len(), 64);
+    assert!(!format!("{server:?}").contains(&password));
+    for wrong in ["", &password.replace(|c: char| c != '0', "0")] {
+        let url = url.replace(&password, wrong);
+        let run = Spawn::new(server.bin().join("psql")).args(["-X", "-w", &url, "-c", "select 1"]);
+        let finished = run.run(Duration::from_secs(60)).await.expect("psql runs");
+        assert!(!finished.status.success() && finished.stderr.contains("password"), "{finished:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_lets_everybody_in_is_refused() {
+    use_launcher();
+    let folder = reachable_folder();
+    let dir = folder.path().join("pg");
+    let server = start(&dir).await;
+    let password = server.dir().join("password");
+    server.stop().await;
+    drop(server);
+    std::fs::remove_file(password).expect("as before there was one");
+    let refused = Postgres::start(Options { dir, durable: false, keep: true }).await.expect_err("refused");
+    assert!(matches!(refused, StartError::Open(_)), "{refused}");
+    assert!(refused.to_string().contains("Remove the folder"), "{refused}");
+}
+
 #[tokio::test]
 async fn a_taken_port_is_left_to_its_owner() {
     use_launcher();
@@ -187,7 +222,7 @@ async fn an_ordinary_user_starts_a_server_as_itself() {
     // Its stdin is empty, so it ends right after it was ready.
     let run = Spawn::new(&tool).args(["postgres", "--dir"]).arg(&dir).cwd(&home).uid(Some(NOBODY)).env("HOME", &home);
     let finished = run.run(Duration::from_secs(120)).await.expect("run").success().expect("success");
-    assert!(finished.stdout.starts_with("postgres://postgres@127.0.0.1:"), "{finished:?} {}", log.display());
+    assert!(finished.stdout.starts_with("postgres://postgres:"), "{finished:?} {}", log.display());
     assert_eq!(std::fs::metadata(dir.join("data")).expect("stat").uid(), NOBODY);
     let server_log = std::fs::read_to_string(dir.join("postgres.log")).expect("log");
     assert!(server_log.contains("database system is shut down"), "{server_log}");

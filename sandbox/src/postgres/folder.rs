@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{INIT_LIMIT, StartError};
+use super::{INIT_LIMIT, StartError, secret};
 use crate::exec::{NOBODY, Spawn};
 use crate::tools::reachable_by;
 
@@ -17,6 +17,7 @@ pub(super) struct Home {
     path: PathBuf,
     data: PathBuf,
     log: PathBuf,
+    password: PathBuf,
     uid: Option<u32>,
     note: Option<String>,
 }
@@ -41,7 +42,14 @@ impl Home {
             Some(_) | None => (wanted, None),
         };
         own(&path, uid).map_err(|source| StartError::Folder { path: path.clone(), source })?;
-        Ok(Self { data: path.join("data"), log: path.join("postgres.log"), path, uid, note })
+        Ok(Self {
+            data: path.join("data"),
+            password: path.join("password"),
+            log: path.join("postgres.log"),
+            path,
+            uid,
+            note,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -82,12 +90,23 @@ impl Home {
         fs::remove_file(&pid_file).map_err(|source| StartError::Folder { path: pid_file, source })
     }
 
-    /// Creates the cluster unless there is one. It is built aside and renamed last, so that a start
-    /// cut off in the middle leaves no half of one.
-    pub(super) async fn create_cluster(&self, bin: &Path) -> Result<(), StartError> {
+    /// Creates the cluster unless there is one, and returns its superuser's password. It is built aside
+    /// and renamed last, so that a start cut off in the middle leaves no half of one.
+    pub(super) async fn create_cluster(&self, bin: &Path) -> Result<String, StartError> {
+        let folder = |path: &Path, source| StartError::Folder { path: path.to_owned(), source };
         if self.data.join("PG_VERSION").is_file() {
-            return Ok(());
+            return match fs::read_to_string(&self.password) {
+                Ok(password) => Ok(password),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StartError::Open(self.path.clone())),
+                Err(error) => Err(folder(&self.password, error)),
+            };
         }
+        // Kept before the cluster is there: one without its password would be lost.
+        let password = secret::draw().map_err(|error| folder(&self.password, error))?;
+        secret::write(&self.password, &password).map_err(|error| folder(&self.password, error))?;
+        let verifier = self.path.join("verifier");
+        let told = secret::verifier(&password).and_then(|text| secret::write(&verifier, &text));
+        told.and_then(|()| chown(&verifier, self.uid, self.uid)).map_err(|error| folder(&verifier, error))?;
         let aside = self.path.join("data.new");
         if aside.exists() {
             fs::remove_dir_all(&aside).map_err(|source| StartError::Folder { path: aside.clone(), source })?;
@@ -95,7 +114,9 @@ impl Home {
         Spawn::new(bin.join("initdb"))
             .arg("-D")
             .arg(&aside)
-            .args(["-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C"])
+            .arg("--pwfile")
+            .arg(&verifier)
+            .args(["-A", "scram-sha-256", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C"])
             .env("LC_ALL", "C")
             .cwd(&self.path)
             .uid(self.uid)
@@ -103,7 +124,9 @@ impl Home {
             .await
             .and_then(|finished| finished.success())
             .map_err(|source| StartError::Init { path: self.path.clone(), source })?;
-        put_in_place(&aside, &self.data).map_err(|source| StartError::Folder { path: self.data.clone(), source })
+        fs::remove_file(&verifier).map_err(|error| folder(&verifier, error))?;
+        put_in_place(&aside, &self.data).map_err(|error| folder(&self.data, error))?;
+        Ok(password)
     }
 
     /// The port of the last run.

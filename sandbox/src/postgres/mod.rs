@@ -1,15 +1,17 @@
 //! A private PostgreSQL cluster: own folder, own loopback port, own uid when we are root.
 //!
 //! The folder holds `data/` (the cluster), `port` (taken again on the next run when it is free) and
-//! `postgres.log`. A cluster that is there is reused. The server listens on 127.0.0.1 only and
-//! trusts everyone there: it is for one developer's machine.
+//! `postgres.log` and `password`. A cluster that is there is reused. The server listens on 127.0.0.1
+//! only, and its superuser needs the password, which only the folder's owner can read.
 //!
 //! The server dies with us. After a SIGKILL its backends notice within moments and the next start
 //! recovers, as after any crash.
 
 mod folder;
 mod ready;
+mod secret;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,6 +71,12 @@ pub enum StartError {
         /// The running server.
         pid: u32,
     },
+    /// The cluster was made by a version that set no password.
+    #[error(
+        "the PostgreSQL cluster in {0} lets every user of this machine in: it is older than its password. \
+         Remove the folder, and a new cluster is made"
+    )]
+    Open(PathBuf),
     /// `initdb` failed.
     #[error("create a PostgreSQL cluster in {path}")]
     Init {
@@ -105,10 +113,10 @@ pub enum StartError {
 }
 
 /// A running cluster. Dropping it shuts it down at once (as a crash that loses nothing).
-#[derive(Debug)]
 pub struct Postgres {
     bin: PathBuf,
     home: Home,
+    password: String,
     durable: bool,
     keep: bool,
     server: Mutex<(Arc<Running>, u16)>,
@@ -127,13 +135,13 @@ impl Postgres {
             tracing::info!("{note}");
         }
         home.refuse_if_in_use()?;
-        home.create_cluster(&bin).await?;
+        let password = home.create_cluster(&bin).await?;
         let server = launch(&bin, &home, options.durable).await?;
         let server = Mutex::new((Arc::new(server.0), server.1));
-        Ok(Self { bin, home, durable: options.durable, keep: options.keep, server })
+        Ok(Self { bin, home, password, durable: options.durable, keep: options.keep, server })
     }
 
-    /// A connection URL of the maintenance database.
+    /// A connection URL of the maintenance database, with the password.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_for("postgres")
@@ -142,7 +150,7 @@ impl Postgres {
     /// A connection URL of the database `name`, which need not exist yet.
     #[must_use]
     pub fn url_for(&self, name: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port())
+        format!("postgres://postgres:{}@127.0.0.1:{}/{name}", self.password, self.port())
     }
 
     /// The loopback port.
@@ -221,6 +229,12 @@ impl Postgres {
 
     fn running(&self) -> Arc<Running> {
         Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("dir", &self.home.path()).field("port", &self.port()).finish_non_exhaustive()
     }
 }
 

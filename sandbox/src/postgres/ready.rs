@@ -10,10 +10,12 @@ use tokio::net::TcpStream;
 const TRY_LIMIT: Duration = Duration::from_secs(2);
 /// Protocol version 3.0.
 const PROTOCOL: u32 = 196_608;
+/// What says that nothing is asked.
+const AUTHENTICATED: u32 = 0;
 /// The longest message taken for an answer to a startup; real ones have some hundred bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
 
-/// Whether the server on `port` completes the start of a session and is ready for a query.
+/// Whether the server on `port` begins sessions: asks for a password, or is ready for a query.
 ///
 /// More than a port that accepts: during recovery the port is open, and sessions are refused.
 pub(super) async fn answers_a_session(port: u16) -> bool {
@@ -32,6 +34,10 @@ async fn start_session(port: u16) -> std::io::Result<bool> {
         let mut body = vec![0; length - 4];
         stream.read_exact(&mut body).await?;
         match kind {
+            // It asks for a password: sessions begin. During recovery it refuses before it asks.
+            b'R' if body.first_chunk().is_some_and(|code| u32::from_be_bytes(*code) != AUTHENTICATED) => {
+                return Ok(true);
+            }
             b'Z' => {
                 // Terminate: leaves no "unexpected EOF" line in the log.
                 stream.write_all(&[b'X', 0, 0, 0, 4]).await?;
