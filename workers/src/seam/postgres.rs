@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::db;
+use domain::{db, idempotency};
 use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::{self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
@@ -15,24 +15,26 @@ use sqlx::{PgPool, Postgres};
 
 use super::{LeaseStore, Registration, StoreError, Swept};
 
-/// Connections for leasing, settling, sweeping and the handlers' writes: apart from any pool that handlers hold
-/// connections of, so that they cannot keep the runner from settling.
-const RUNNER_CONNECTIONS: u32 = 6;
+/// Connections for leasing, settling, sweeping and counting: one for each of these loops, one for the rare rest. No
+/// handler reaches them, so none can keep the runner from settling.
+const RUNNER_CONNECTIONS: u32 = 5;
+/// Connections for what handlers write through their contexts, all handlers together.
+const HANDLER_CONNECTIONS: u32 = 4;
 /// Connections of the thread that renews: one for renewals, one for evidence, so that neither waits for the other.
 const OWN_CONNECTIONS: u32 = 2;
 /// Partitions of finished jobs made ahead.
 const PARTITION_DAYS: u16 = 7;
 /// Cancellations fenced off in one sweep.
 const CANCEL_BATCH: u16 = 100;
-/// How long the stored answer of an accepted call is kept.
-const KEEP_IDEMPOTENCY_KEYS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
 
-/// The queue, over a small pool of its own.
+/// The queue, over small pools of its own.
 #[derive(Debug, Clone)]
 pub struct PgLeaseStore {
     pool: PgPool,
+    /// For handlers' writes.
+    handlers: PgPool,
 }
 
 impl PgLeaseStore {
@@ -41,23 +43,26 @@ impl PgLeaseStore {
     #[must_use]
     pub fn new(pool: &PgPool) -> Self {
         // Its statements are the hot ones.
-        Self::with_options(db::hot(pool.connect_options().as_ref().clone()), RUNNER_CONNECTIONS)
-    }
-
-    fn with_options(options: PgConnectOptions, connections: u32) -> Self {
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(db::ACQUIRE_TIMEOUT)
-            // A ping before each statement would double the round trips of the hot paths. A connection that died shows
-            // itself by its error, which every caller tries again.
-            .test_before_acquire(false)
-            .connect_lazy_with(options);
-        Self { pool }
+        let options = db::hot(pool.connect_options().as_ref().clone());
+        Self {
+            pool: small_pool(options.clone(), RUNNER_CONNECTIONS),
+            handlers: small_pool(options, HANDLER_CONNECTIONS),
+        }
     }
 
     async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.pool.acquire().await
     }
+}
+
+fn small_pool(options: PgConnectOptions, connections: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(db::ACQUIRE_TIMEOUT)
+        // A ping before each statement would double the round trips of the hot paths. A connection that died shows
+        // itself by its error, which every caller tries again.
+        .test_before_acquire(false)
+        .connect_lazy_with(options)
 }
 
 /// Runs a single statement, again while it loses races.
@@ -98,7 +103,8 @@ fn told(source: sqlx::Error) -> StoreError {
 #[async_trait]
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
-        Arc::new(Self::with_options(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS))
+        let pool = small_pool(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
+        Arc::new(Self { handlers: pool.clone(), pool })
     }
 
     async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError> {
@@ -114,7 +120,7 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn progress(&self, lease: Lease, progress: &Progress) -> Result<(), StoreError> {
-        retried_fenced(async || queue::set_progress(&mut *self.connection().await?, lease, progress).await).await
+        retried_fenced(async || queue::set_progress(&mut *self.handlers.acquire().await?, lease, progress).await).await
     }
 
     async fn step(
@@ -124,21 +130,23 @@ impl LeaseStore for PgLeaseStore {
         cursor: &serde_json::Value,
         evidence: &serde_json::Value,
     ) -> Result<(), StoreError> {
-        retried_fenced(async || queue::append_step(&mut *self.connection().await?, lease, name, cursor, evidence).await)
-            .await
+        retried_fenced(async || {
+            queue::append_step(&mut *self.handlers.acquire().await?, lease, name, cursor, evidence).await
+        })
+        .await
     }
 
     async fn steps(&self, job: JobId) -> Result<Vec<Step>, StoreError> {
-        retried(async || queue::steps(&mut *self.connection().await?, job).await).await
+        retried(async || queue::steps(&mut *self.handlers.acquire().await?, job).await).await
     }
 
     async fn log(&self, lease: Lease, level: &str, line: &str) -> Result<(), StoreError> {
-        retried_fenced(async || queue::append_log(&mut *self.connection().await?, lease, level, line).await).await
+        retried_fenced(async || queue::append_log(&mut *self.handlers.acquire().await?, lease, level, line).await).await
     }
 
     async fn enqueue_child(&self, lease: Lease, child: &NewJob) -> Result<Enqueued, StoreError> {
         retried_fenced(async || {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.handlers.begin().await?;
             let made = queue::enqueue_child(&mut transaction, lease, child).await?;
             transaction.commit().await?;
             Ok(made)
@@ -190,9 +198,11 @@ impl LeaseStore for PgLeaseStore {
     async fn upkeep(&self) -> Result<(), StoreError> {
         retried(async || {
             let mut conn = self.connection().await?;
-            queue::ensure_partitions(&mut conn, PARTITION_DAYS).await?;
+            if !queue::ensure_partitions(&mut conn, PARTITION_DAYS).await? {
+                tracing::info!("partitions of finished jobs are made later: others hold the lock");
+            }
             queue::cancel_ignored(&mut conn, CANCEL_BATCH).await?;
-            queue::sweep_idempotency_keys(&mut conn, KEEP_IDEMPOTENCY_KEYS, IDEMPOTENCY_BATCH).await?;
+            idempotency::sweep(&mut conn, IDEMPOTENCY_BATCH).await?;
             Ok(())
         })
         .await
