@@ -10,6 +10,7 @@ mod demo;
 mod dev;
 mod environment;
 mod exit;
+mod folder;
 mod input;
 mod interrupt;
 mod log;

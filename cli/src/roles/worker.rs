@@ -21,7 +21,7 @@ use workers::seam::PgLeaseStore;
 use super::{Outage, wait_for_schema};
 use crate::exit::{Ending, Exit};
 use crate::settings::{Setting, Settings, table};
-use crate::{database, interrupt};
+use crate::{database, folder, interrupt};
 
 /// Runs the role.
 ///
@@ -138,17 +138,10 @@ async fn register(
 }
 
 fn take_folder(dir: &Path) -> anyhow::Result<File> {
-    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-    let path = dir.join("lock");
-    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let message = format!("another worker uses {}: one worker a box", dir.display());
-            Err(Ending { exit: Exit::Conflict, message }.into())
-        }
-        Err(error) => Err(error).with_context(|| format!("lock {}", path.display())),
-    }
+    folder::take(dir)?.ok_or_else(|| {
+        let message = format!("another worker uses {}: one worker a box", dir.display());
+        Ending { exit: Exit::Conflict, message }.into()
+    })
 }
 
 fn names<T, E: std::fmt::Display>(

@@ -25,6 +25,8 @@ use secrecy::SecretString;
 use sqlx::PgPool;
 use wire::RegionRequest;
 
+use crate::folder;
+
 pub(crate) use key::path as key_path;
 pub(crate) use narrator::Narrator;
 pub(crate) use regions::{EU, SITES, Site, UK};
@@ -80,7 +82,10 @@ impl Stack {
         let dir = std::path::absolute(&options.dir).context("find the folder of this run")?;
         let logs = logs(&dir);
         std::fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
-        let lock = lock(&dir)?;
+        // Two runs that share a folder would stop each other's children.
+        let Some(lock) = folder::take(&dir)? else {
+            bail!("{} is in use by another run; end that one first", dir.display());
+        };
 
         narrator.doing("looking for PostgreSQL");
         let bin = blocking(|| tools::ensure(Tool::Postgres)).await?;
@@ -211,17 +216,6 @@ async fn wait_until_ready(client: &wire::Client) -> anyhow::Result<()> {
             bail!("the API is not ready after {BOXES_LIMIT:?}: {failing:?}");
         }
         tokio::time::sleep(POLL).await;
-    }
-}
-
-/// Takes the folder for this process: two that share one would stop each other's children.
-fn lock(dir: &Path) -> anyhow::Result<File> {
-    let path = dir.join("lock");
-    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => bail!("{} is in use by another run; end that one first", dir.display()),
-        Err(error) => Err(error).with_context(|| format!("lock {}", path.display())),
     }
 }
 

@@ -56,17 +56,9 @@ impl Site {
 
 /// A key pair drawn afresh: it lives as long as the server in this process.
 fn drawn(name: &str, actions: &[String]) -> Identity {
-    let access_key = format!("LH{}", hex(&domain::entropy::bytes::<8>()).to_uppercase());
-    let secret_key = hex(&domain::entropy::bytes::<20>());
+    let access_key = format!("LH{}", hex::encode(domain::entropy::bytes::<8>()).to_uppercase());
+    let secret_key = hex::encode(domain::entropy::bytes::<20>());
     Identity::limited(name, &access_key, &secret_key, actions.iter().map(String::as_str))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]
