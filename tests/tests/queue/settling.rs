@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use domain::lease::{Fence, Lease};
-use domain::queue::{self, Fate, JobState, Outcome, Settlement};
+use domain::queue::{self, Error, Fate, JobState, Outcome, Settlement};
 use serde_json::json;
 
 use crate::support::{Queue, cancelled, completed, discarded, failed, job, snoozed};
@@ -227,4 +227,33 @@ async fn a_later_attempt_reads_the_steps_of_an_earlier_one() {
         assert_eq!(steps[n - 1].cursor, json!({"at": n}));
         assert_eq!(usize::try_from(steps[n - 1].seq), Ok(n));
     }
+}
+
+/// A step whose answer was lost is recorded again: it is the same step, until another follows or another holds the job.
+#[tokio::test]
+async fn the_last_step_again_is_no_second_one() {
+    let q = Queue::start().await;
+    let id = q.enqueue().await;
+    let mut conn = q.conn().await;
+    let lease = q.lease().await.lease;
+    let kept = async |conn: &mut sqlx::PgConnection| {
+        let steps = queue::steps(conn, id).await.expect("the steps");
+        steps.into_iter().map(|step| (step.name, step.cursor)).collect::<Vec<_>>()
+    };
+    let one = ("copy".to_owned(), json!({"at": 1}));
+    for _ in 0..3 {
+        queue::append_step(&mut conn, lease, "copy", &json!({"at": 1}), &json!({})).await.expect("a step");
+    }
+    assert_eq!(kept(&mut conn).await, [one.clone()]);
+    queue::append_step(&mut conn, lease, "copy", &json!({"at": 2}), &json!({})).await.expect("another cursor");
+    queue::append_step(&mut conn, lease, "check", &json!({"at": 2}), &json!({})).await.expect("another name");
+    queue::append_step(&mut conn, lease, "copy", &json!({"at": 1}), &json!({})).await.expect("not the last one");
+    assert_eq!(kept(&mut conn).await.len(), 4);
+
+    q.expire_and_rescue().await;
+    let late = queue::append_step(&mut conn, lease, "copy", &json!({"at": 1}), &json!({})).await;
+    assert!(matches!(late, Err(Error::LeaseLost(_))), "a repetition is under the fence too: {late:?}");
+    let next = q.lease().await.lease;
+    queue::append_step(&mut conn, next, "copy", &json!({"at": 1}), &json!({})).await.expect("another holder's");
+    assert_eq!(kept(&mut conn).await.len(), 5);
 }

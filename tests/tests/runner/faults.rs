@@ -24,6 +24,14 @@ pub struct Faults {
     pub leasings_fail: AtomicUsize,
     /// So many settlements commit, and their answers are lost.
     pub answers_lost: AtomicUsize,
+    /// So many writes of handlers fail before anything happens.
+    pub writes_fail: AtomicUsize,
+    /// So many writes of handlers commit, and their answers are lost.
+    pub writes_lost: AtomicUsize,
+    /// Settlements of a single lease fail, so many of them, before anything happens.
+    pub single_settlements_fail: AtomicUsize,
+    /// The next sweep panics.
+    pub sweep_dies: AtomicBool,
     /// The thread that renews dies at its start.
     pub keeper_dies: AtomicBool,
     /// Answers to leasings wait here while it is shut.
@@ -70,6 +78,17 @@ impl Gate {
 impl Faults {
     fn take(count: &AtomicUsize) -> bool {
         count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+impl Faults {
+    /// A handler's write, on a day of faults.
+    async fn writing<T>(&self, write: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        if Self::take(&self.writes_fail) {
+            return Err(away());
+        }
+        let written = write.await?;
+        if Self::take(&self.writes_lost) { Err(away()) } else { Ok(written) }
     }
 }
 
@@ -123,6 +142,9 @@ impl LeaseStore for Faulty {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
         self.faults.settling.pass().await;
+        if settlements.len() == 1 && Faults::take(&self.faults.single_settlements_fail) {
+            return Err(away());
+        }
         let fates = self.inner.settle(settlements).await?;
         if Faults::take(&self.faults.answers_lost) {
             return Err(away());
@@ -142,19 +164,19 @@ impl LeaseStore for Faulty {
         cursor: &serde_json::Value,
         evidence: &serde_json::Value,
     ) -> Result<(), StoreError> {
-        self.inner.step(lease, name, cursor, evidence).await
+        self.faults.writing(self.inner.step(lease, name, cursor, evidence)).await
     }
 
     async fn steps(&self, job: JobId) -> Result<Vec<Step>, StoreError> {
-        self.inner.steps(job).await
+        self.faults.writing(self.inner.steps(job)).await
     }
 
     async fn log(&self, lease: Lease, level: &str, line: &str) -> Result<(), StoreError> {
-        self.inner.log(lease, level, line).await
+        self.faults.writing(self.inner.log(lease, level, line)).await
     }
 
     async fn enqueue_child(&self, lease: Lease, child: &NewJob) -> Result<Enqueued, StoreError> {
-        self.inner.enqueue_child(lease, child).await
+        self.faults.writing(self.inner.enqueue_child(lease, child)).await
     }
 
     async fn refused_write(&self, lease: Lease, worker: WorkerId, operation: Operation) -> Result<i64, StoreError> {
@@ -178,6 +200,7 @@ impl LeaseStore for Faulty {
     }
 
     async fn sweep(&self, limit: u16) -> Result<Swept, StoreError> {
+        assert!(!self.faults.sweep_dies.swap(false, SeqCst), "a fault of the test's making");
         self.inner.sweep(limit).await
     }
 

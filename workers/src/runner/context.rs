@@ -1,10 +1,11 @@
 //! What a handler holds: its lease, its signals, and writes that the fence guards.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use domain::lease::Lease;
-use domain::queue::{Enqueued, Leased, NewJob, Operation, Progress, Step};
+use domain::queue::{Enqueued, Leased, NewJob, Operation, Progress, Step, policy};
+use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +13,7 @@ use super::config::PROGRESS_INTERVAL;
 use super::core::Core;
 use super::job::JobError;
 use super::lease::{HeldLease, Stop};
+use super::outage;
 use crate::seam::{LeaseStore, StoreError};
 
 /// How serious a line of a job's log is.
@@ -40,6 +42,10 @@ impl Level {
 /// # Consistency
 /// Every write is refused once the lease is another's ([`JobError::LeaseLost`]); the refusal fires `cancel` and is kept
 /// as evidence. A handler that passes these errors on with `?` ends as it should.
+///
+/// # Retries
+/// A database that does not answer is asked again, within the lease that the call began under: its restart spends no
+/// attempt. A step or a child that was written before its answer was lost is not written twice; a line of the log may be.
 ///
 /// # Cancellation
 /// `cancel` fires when somebody asks the job to end, when the lease is lost, and when it can no longer be renewed in
@@ -133,21 +139,22 @@ impl JobContext {
         }
     }
 
-    /// Records a step, which a later attempt reads back: record it *after* the act that it tells of.
+    /// Records a step, which a later attempt reads back: record it *after* the act that it tells of. The last
+    /// step again, with the same name and cursor, is that step.
     ///
     /// # Errors
     /// [`JobError::LeaseLost`], or a retry where the database did not take it.
     pub async fn step(&self, name: &str, cursor: &Value, evidence: &Value) -> Result<(), JobError> {
-        let written = self.store.step(self.lease(), name, cursor, evidence).await;
+        let written = self.answered(|| self.store.step(self.lease(), name, cursor, evidence)).await;
         self.told(Operation::Step, written)
     }
 
     /// Every step of the job, oldest first, those of earlier attempts included.
     ///
     /// # Errors
-    /// A retry where the database did not answer.
+    /// A retry where the database did not answer in time.
     pub async fn steps(&self) -> Result<Vec<Step>, JobError> {
-        Ok(self.store.steps(self.lease().job).await?)
+        Ok(self.answered(|| self.store.steps(self.lease().job)).await?)
     }
 
     /// Appends a line to the job's log; no payloads and no secrets.
@@ -155,7 +162,7 @@ impl JobContext {
     /// # Errors
     /// [`JobError::LeaseLost`], or a retry where the database did not take it.
     pub async fn log(&self, level: Level, line: &str) -> Result<(), JobError> {
-        let written = self.store.log(self.lease(), level.as_str(), line).await;
+        let written = self.answered(|| self.store.log(self.lease(), level.as_str(), line)).await;
         self.told(Operation::Log, written)
     }
 
@@ -164,7 +171,7 @@ impl JobContext {
     /// # Errors
     /// [`JobError::LeaseLost`], or a retry where the queue did not take it.
     pub async fn enqueue_child(&self, child: &NewJob) -> Result<Enqueued, JobError> {
-        let made = self.store.enqueue_child(self.lease(), child).await;
+        let made = self.answered(|| self.store.enqueue_child(self.lease(), child)).await;
         let made = self.told(Operation::EnqueueChild, made)?;
         if let Some((core, _)) = &self.runner {
             core.meters.enqueued(&child.queue, &child.kind, made);
@@ -179,6 +186,36 @@ impl JobContext {
             held.stop(Stop::Lost);
         }
         self.cancel.cancel();
+    }
+
+    /// Calls until there is an answer: at most as long as the lease lives that it began under, by its local deadline,
+    /// and not once the job is to end.
+    async fn answered<'a, T>(
+        &'a self,
+        call: impl Fn() -> BoxFuture<'a, Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let held = self.runner.as_ref().map(|(_, held)| held);
+        let deadline = held.map_or_else(|| Instant::now() + policy::DEFAULT_LEASE, |held| held.stop_at());
+        let mut failures = 0;
+        loop {
+            let away = match call().await {
+                Err(away @ StoreError::Unavailable(_)) => away,
+                answer => return answer,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                // No renewal came through either: the handler is dropped here, which spends no attempt.
+                if let Some(held) = held.filter(|held| held.stop_at() <= deadline) {
+                    held.stopped.cancelled().await;
+                }
+                return Err(away);
+            }
+            failures += 1;
+            let pause = outage::pause(failures).min(left);
+            if self.cancel.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return Err(away);
+            }
+        }
     }
 
     fn told<T>(&self, operation: Operation, written: Result<T, StoreError>) -> Result<T, JobError> {

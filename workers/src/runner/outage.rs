@@ -30,7 +30,7 @@ impl Outage {
             tracing::warn!(part = self.loop_name, error = %chain, "the queue does not answer: trying again until it does");
         }
         self.failures = self.failures.saturating_add(1);
-        pause(self.failures, entropy::fraction())
+        pause(self.failures)
     }
 
     /// Notes an answer.
@@ -42,8 +42,13 @@ impl Outage {
     }
 }
 
-/// Doubles from 50 ms to the cap; between half and all of it.
-fn pause(failures: u32, fraction: f64) -> Duration {
+/// The wait after so many failures in a row.
+pub(super) fn pause(failures: u32) -> Duration {
+    jittered(failures, entropy::fraction())
+}
+
+/// Doubles from 100 ms to the cap; between half and all of it.
+fn jittered(failures: u32, fraction: f64) -> Duration {
     let ceiling = Duration::from_millis(50).saturating_mul(1 << failures.min(10)).min(OUTAGE_PAUSE_CAP);
     ceiling.mul_f64(0.5 + fraction / 2.0)
 }
@@ -54,8 +59,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_the_cap_and_are_never_hot() {
-        assert_eq!(pause(1, 1.0), Duration::from_millis(100));
-        assert!(pause(1, 0.0) >= Duration::from_millis(50));
-        assert_eq!(pause(100, 1.0), OUTAGE_PAUSE_CAP);
+        assert_eq!(jittered(1, 1.0), Duration::from_millis(100));
+        assert!(jittered(1, 0.0) >= Duration::from_millis(50));
+        assert_eq!(jittered(100, 1.0), OUTAGE_PAUSE_CAP);
     }
 }

@@ -59,6 +59,9 @@ pub async fn set_progress(conn: &mut PgConnection, lease: Lease, progress: &Prog
 
 /// Appends a step, which a later attempt reads back (Q-012).
 ///
+/// Safe to repeat when its answer was lost: the job's last step again, from the same lease with the same name and
+/// cursor, is that step and adds no row.
+///
 /// # Errors
 /// [`Error::LeaseLost`], [`Error::Invalid`] beyond 10,000 steps, or the database's.
 pub async fn append_step(
@@ -71,13 +74,18 @@ pub async fn append_step(
     let done = sqlx::query!(
         r#"
         with held as (
-            update jobs
-               set steps = steps + 1
-             where id = $1
-               and fence = $2
-               and state = 'running'
-               and steps < $6
-            returning id, steps
+            update jobs j
+               set steps = j.steps + 1
+             where j.id = $1
+               and j.fence = $2
+               and j.state = 'running'
+               and j.steps < $6
+               and not exists (
+                   select
+                     from job_steps s
+                    where s.job_id = j.id and s.seq = j.steps and s.fence = $2 and s.name = $3 and s.cursor = $4
+                   )
+            returning j.id, j.steps
         )
         insert into job_steps (job_id, seq, fence, name, cursor, evidence, at)
         select h.id, h.steps, $2, $3, $4, $5, (select lh_now())
@@ -92,10 +100,37 @@ pub async fn append_step(
     )
     .execute(&mut *conn)
     .await?;
-    if done.rows_affected() == 0 && check_lease(conn, lease).await? {
+    if done.rows_affected() == 0 && check_lease(&mut *conn, lease).await? {
+        if is_last_step(conn, lease, name, cursor).await? {
+            return Ok(());
+        }
         return Err(Error::Invalid { field: "step", rule: format!("a job keeps at most {MAX_STEPS} steps") });
     }
     told(done.rows_affected(), lease)
+}
+
+async fn is_last_step(
+    conn: &mut PgConnection,
+    lease: Lease,
+    name: &str,
+    cursor: &serde_json::Value,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        select exists (
+               select
+                 from jobs j
+                 join job_steps s on s.job_id = j.id and s.seq = j.steps
+                where j.id = $1 and s.fence = $2 and s.name = $3 and s.cursor = $4
+               ) as "is_last!"
+        "#,
+        lease.job.0,
+        lease.fence.0,
+        name,
+        cursor,
+    )
+    .fetch_one(conn)
+    .await
 }
 
 /// Appends a line to the job's log; beyond 1,000 lines the oldest leave.
@@ -134,6 +169,9 @@ pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line
 ///
 /// The parent's row stays locked until the caller's transaction ends, or this one where the caller has none.
 ///
+/// Safe to repeat with the same `child` when its answer was lost: a child that is there already is answered with, also
+/// where it has ended meanwhile.
+///
 /// # Errors
 /// [`Error::LeaseLost`], what [`crate::queue::enqueue`] refuses, or the database's.
 pub async fn enqueue_child(conn: &mut PgConnection, lease: Lease, child: &NewJob) -> Result<Enqueued, Error> {
@@ -147,11 +185,27 @@ async fn enqueue_inside(conn: &mut PgConnection, lease: Lease, child: &NewJob) -
     if !check_lease(&mut *conn, lease).await? {
         return Err(LeaseLost { lease }.into());
     }
+    if is_child(&mut *conn, lease.job, child.id).await? {
+        return Ok(Enqueued::Created(child.id));
+    }
     let made = super::submit::enqueue(&mut *conn, child).await?;
     if let Enqueued::Created(id) = made {
         sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(conn).await?;
     }
     Ok(made)
+}
+
+async fn is_child(conn: &mut PgConnection, parent: JobId, child: JobId) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        select exists (select from jobs where id = $1 and parent_id = $2)
+            or exists (select from jobs_finished where id = $1 and parent_id = $2) as "is_child!"
+        "#,
+        child.0,
+        parent.0,
+    )
+    .fetch_one(conn)
+    .await
 }
 
 fn told(rows: u64, lease: Lease) -> Result<(), Error> {

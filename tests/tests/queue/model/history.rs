@@ -177,7 +177,9 @@ impl<'a> Player<'a> {
             }
             Step::Record { lease } => {
                 if let Some(no) = self.some_lease(*lease) {
-                    let done = queue::append_step(&mut self.conn, self.leases[no], "s", &json!(no), &json!({})).await;
+                    // A cursor of its own: the same step again is no second one.
+                    let cursor = json!(self.model.step);
+                    let done = queue::append_step(&mut self.conn, self.leases[no], "s", &cursor, &json!({})).await;
                     let accepted = match done {
                         Ok(()) => true,
                         Err(Error::LeaseLost(_)) => false,
