@@ -140,6 +140,32 @@ pub async fn stopping_at_once_drops_handlers_and_hands_their_leases_back(engine:
     }
 }
 
+/// A fault of the runner's own is none of the jobs that it ran: they go on elsewhere, and no attempt is spent.
+pub async fn a_loop_that_dies_spends_no_attempt(engine: Engine) {
+    let db = Database::start().await;
+    let spec = KindSpec { max_attempts: 1, ..kind("test.act") };
+    let store = Faulty::before(&db);
+    let faults = Arc::clone(&store.faults);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let registry = act(spec.clone(), move |_, _| {
+        count.fetch_add(1, SeqCst);
+        std::future::pending()
+    });
+    let ids = [enqueue_kind(&db, &spec).await, enqueue_kind(&db, &spec).await];
+    let worker = Running::on(store, registry, config(engine));
+    until_some("both run", async || (begun.load(SeqCst) == 2).then_some(())).await;
+
+    faults.sweep_dies.store(true, SeqCst);
+    let ended = worker.ended().await;
+
+    assert!(matches!(ended, Err(Error::LoopDied(_))), "{ended:?}");
+    for id in ids {
+        let job = job(&db, id).await;
+        assert_eq!((job.state, job.attempt), (JobState::Available, 0), "{:?}", job.last_error);
+    }
+}
+
 /// A worker whose renewals died cannot keep a lease: it ends with an error, and its jobs go on elsewhere.
 pub async fn a_worker_without_its_renewals_ends_with_an_error(engine: Engine) {
     let db = Database::start().await;

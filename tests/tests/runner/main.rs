@@ -4,6 +4,7 @@ mod cancel;
 mod drain;
 mod faults;
 mod leases;
+mod outages;
 mod outcomes;
 mod service;
 mod support;
@@ -59,7 +60,10 @@ on_every_engine! {
     drain::what_outlasts_the_drain_is_snoozed_without_an_attempt;
     drain::leases_that_arrive_during_the_drain_are_handed_back;
     drain::stopping_at_once_drops_handlers_and_hands_their_leases_back;
+    drain::a_loop_that_dies_spends_no_attempt;
     drain::a_worker_without_its_renewals_ends_with_an_error;
+    outages::a_database_that_is_away_for_a_while_spends_no_attempt;
+    outages::handlers_whose_writes_hang_keep_nobody_from_leasing_and_settling;
     service::only_the_named_queues_and_kinds_are_served;
     service::leases_held_are_bounded_while_outcomes_wait;
     service::a_settlement_whose_answer_was_lost_is_recorded_once;

@@ -73,6 +73,15 @@ pub enum Error {
     LoopDied(&'static str),
 }
 
+impl Error {
+    const fn is_of_the_engine(&self) -> bool {
+        match self {
+            Self::Engine(_) => true,
+            Self::NothingToServe(_) | Self::Thread(_) | Self::LoopDied(_) => false,
+        }
+    }
+}
+
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
@@ -269,8 +278,12 @@ impl Worker {
             }
         };
         let ended = watch(&core, &mut engine, &mut loops, shutdown, config.drain).await;
-        // Also after an error: no more leases, and what the engine still holds is handed back as it is dropped.
+        // Also after an error: no more leases, and what the engine still holds is handed back as it is dropped. Only a
+        // fault of the engine may be one of a job: no other spends an attempt.
         core.draining.cancel();
+        if !ended.as_ref().is_err_and(Error::is_of_the_engine) {
+            core.drained.cancel();
+        }
         drop(engine);
         let abandoned = wind_up(&core, loops).await;
         match &ended {
@@ -313,7 +326,7 @@ async fn watch(
             },
             _ = &mut loops.leasing, if matches!(stage, Stage::Serving) => return Err(Error::LoopDied("leasing")),
             ended = &mut *engine => return match stage {
-                Stage::Serving => ended.and(Err(Error::LoopDied("the engine"))),
+                Stage::Serving => ended.and(Err(Error::Engine("it ended by itself".into()))),
                 Stage::Draining(_) | Stage::Drained(_) => ended,
             },
             () = shutdown.cancelled(), if matches!(stage, Stage::Serving) => {
