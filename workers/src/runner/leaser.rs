@@ -1,5 +1,8 @@
 //! The loop that leases jobs: as many as there are free slots, never more; at once while jobs keep coming, and by
 //! jittered polls while none do.
+//!
+//! Workers that look at once look at the same jobs, and what one of them has locked the others pass by: an empty answer
+//! right after a full one is a lost race rather than an empty queue, and is asked again after a few milliseconds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +13,7 @@ use domain::queue::Leased;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, LEASE_BATCH, LINGER, POLL_CAP, POLL_INTERVAL};
+use super::config::{ANSWER_LIMIT, LEASE_BATCH, LINGER, LOST_RACE_PAUSE, POLL_CAP, POLL_INTERVAL};
 use super::core::Core;
 use super::grip::Grip;
 use super::lease::HeldLease;
@@ -22,6 +25,7 @@ use crate::seam::StoreError;
 /// there are slots.
 pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>) {
     let mut outage = Outage::new("leasing");
+    let mut last_was_full = false;
     tokio::select! {
         () = core.registered.cancelled() => {}
         () = core.draining.cancelled() => return,
@@ -41,7 +45,8 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
             Ok(leased) => {
                 outage.over();
                 meters::lease_took(sent.elapsed());
-                let found = !leased.is_empty();
+                let found = leased.len();
+                let was_full = std::mem::replace(&mut last_was_full, found >= usize::from(limit));
                 for job in leased {
                     let held = Arc::new(hold(&core, job, sent));
                     core.held.add(&held);
@@ -51,11 +56,11 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                         let _ = jobs.send(Arc::new(grip));
                     }
                 }
-                if found {
+                if found > 0 {
                     linger(&core).await;
                     continue;
                 }
-                poll_interval(core.live_workers.load(Ordering::Relaxed))
+                pause_after_nothing(was_full, core.live_workers.load(Ordering::Relaxed))
             }
             Err(error) => outage.failed(&error),
         };
@@ -109,6 +114,11 @@ fn hold(core: &Core, leased: Leased, sent: Instant) -> HeldLease {
     HeldLease::new(leased, life, sent, meter, span)
 }
 
+/// The wait after an empty answer.
+fn pause_after_nothing(last_was_full: bool, live_workers: u32) -> Duration {
+    if last_was_full { LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction()) } else { poll_interval(live_workers) }
+}
+
 /// Many workers share one interval between them; a fifth of jitter keeps them apart.
 pub(super) fn poll_interval(live_workers: u32) -> Duration {
     let interval = POLL_INTERVAL.saturating_mul(live_workers.max(1)).min(POLL_CAP);
@@ -118,6 +128,13 @@ pub(super) fn poll_interval(live_workers: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_lost_a_race_beside_a_full_queue_looks_again_at_once() {
+        assert!(pause_after_nothing(true, 1000) <= LOST_RACE_PAUSE * 2);
+        assert!(pause_after_nothing(true, 1) >= LOST_RACE_PAUSE / 2, "not hot");
+        assert!(pause_after_nothing(false, 1) >= POLL_INTERVAL.mul_f64(0.8));
+    }
 
     #[test]
     fn polls_of_many_workers_are_rarer_up_to_the_cap() {
