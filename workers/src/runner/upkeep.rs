@@ -12,7 +12,8 @@ use super::leaser::poll_interval;
 use super::outage::Outage;
 use crate::seam::{StoreError, Swept};
 
-/// Rescues expired leases and stages due jobs at the pace of the polls; the rarer upkeep now and then.
+/// Rescues expired leases and stages due jobs at the pace of the polls, and at once while a sweep stops at its bound;
+/// the rarer upkeep now and then.
 pub(super) async fn sweep(core: Arc<Core>) {
     let mut outage = Outage::new("sweeping");
     let mut last_upkeep: Option<Instant> = None;
@@ -20,8 +21,9 @@ pub(super) async fn sweep(core: Arc<Core>) {
         let swept = timeout(ANSWER_LIMIT, async {
             let swept = core.store.sweep(SWEEP_BATCH).await?;
             if last_upkeep.is_none_or(|at| at.elapsed() >= UPKEEP_INTERVAL) {
-                core.store.upkeep().await?;
+                // Counted from the try: upkeep that fails must not be tried at the pace of the polls.
                 last_upkeep = Some(Instant::now());
+                core.store.upkeep().await?;
             }
             Ok(swept)
         })
@@ -31,7 +33,9 @@ pub(super) async fn sweep(core: Arc<Core>) {
             Ok(swept) => {
                 outage.over();
                 note(&core, swept);
-                sleep(poll_interval(core.live_workers.load(Ordering::Relaxed))).await;
+                if !swept.is_full(SWEEP_BATCH) {
+                    sleep(poll_interval(core.live_workers.load(Ordering::Relaxed))).await;
+                }
             }
             Err(error) => sleep(outage.failed(&error)).await,
         }
@@ -79,4 +83,16 @@ pub(super) async fn flush_once(core: &Core) -> Result<(), StoreError> {
         taken.give_back();
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_that_stops_at_its_bound_is_followed_by_another() {
+        let swept = Swept { rescued: 499, ended: 1, staged: 0 };
+        assert!(swept.is_full(SWEEP_BATCH) && Swept { staged: 500, ..Swept::default() }.is_full(SWEEP_BATCH));
+        assert!(!Swept { rescued: 300, ended: 0, staged: 300 }.is_full(SWEEP_BATCH), "each has a bound of its own");
+    }
 }

@@ -61,6 +61,14 @@ pub struct Swept {
     pub staged: u64,
 }
 
+impl Swept {
+    /// Whether a sweep of at most `limit` of each stopped at its bound, so that more is to be done.
+    #[must_use]
+    pub fn is_full(&self, limit: u16) -> bool {
+        (self.rescued + self.ended).max(self.staged) >= u64::from(limit)
+    }
+}
+
 /// The queue, as its workers need it.
 ///
 /// # Consistency
