@@ -144,7 +144,7 @@ impl InstanceMove {
             pairs: vec![pair],
             settings: self.node.config().mirror.clone(),
         };
-        let journal = MoveJournal::new(self.pool.clone(), context.lease(), found.id);
+        let journal = MoveJournal::new(self.pool.clone(), context.clone(), found.id);
         let narrator = Narrator::new(context.clone(), found, round);
         match run_pass(&mirror, &journal, &narrator, context).await {
             Ok(report) => self.after_round(found, state, round, &report, &narrator, context).await,
@@ -192,10 +192,8 @@ impl InstanceMove {
         context: &JobContext,
     ) -> Result<Turn, JobError> {
         match &error {
-            MirrorError::LeaseLost => {
-                context.refused(Operation::Domain);
-                return Err(JobError::LeaseLost);
-            }
+            // Noted where the write was refused: by the journal, or by the job's progress.
+            MirrorError::LeaseLost => return Err(JobError::LeaseLost),
             MirrorError::Cancelled => {
                 // A lost lease writes nothing more.
                 if let Err(lost @ JobError::LeaseLost) = context.check() {

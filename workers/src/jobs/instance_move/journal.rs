@@ -4,22 +4,37 @@ use async_trait::async_trait;
 use domain::ids::MoveId;
 use domain::instances;
 use domain::instances::moves::{self, CopiedKey};
-use domain::lease::Lease;
+use domain::queue::Operation;
 use sqlx::PgPool;
 
+use crate::jobs::JobContext;
 use crate::mirror::{JournalKey, KeyJournal, RecordError};
 
 /// The rows of one move.
 #[derive(Debug)]
 pub(super) struct MoveJournal {
     pool: PgPool,
-    lease: Lease,
+    context: JobContext,
     id: MoveId,
 }
 
 impl MoveJournal {
-    pub(super) fn new(pool: PgPool, lease: Lease, id: MoveId) -> Self {
-        Self { pool, lease, id }
+    pub(super) fn new(pool: PgPool, context: JobContext, id: MoveId) -> Self {
+        Self { pool, context, id }
+    }
+
+    /// A refused write is told to the runner here, where it was refused.
+    fn told(&self, written: Result<(), instances::Error>) -> Result<(), RecordError> {
+        written.map_err(|error| match error {
+            instances::Error::LeaseLost(_) => {
+                self.context.refused(Operation::Domain);
+                RecordError::LeaseLost
+            }
+            other @ (instances::Error::Refused(_)
+            | instances::Error::Invalid { .. }
+            | instances::Error::Queue(_)
+            | instances::Error::Store(_)) => store(other),
+        })
     }
 }
 
@@ -45,12 +60,12 @@ impl KeyJournal for MoveJournal {
             })
             .collect();
         let mut conn = self.pool.acquire().await.map_err(store)?;
-        moves::record_keys(&mut conn, self.lease, self.id, number(pair)?, &rows?).await.map_err(refused)
+        self.told(moves::record_keys(&mut conn, self.context.lease(), self.id, number(pair)?, &rows?).await)
     }
 
     async fn forget(&self, pair: usize, keys: &[String]) -> Result<(), RecordError> {
         let mut conn = self.pool.acquire().await.map_err(store)?;
-        moves::forget_keys(&mut conn, self.lease, self.id, number(pair)?, keys).await.map_err(refused)
+        self.told(moves::forget_keys(&mut conn, self.context.lease(), self.id, number(pair)?, keys).await)
     }
 }
 
@@ -68,14 +83,4 @@ fn number(pair: usize) -> Result<i16, RecordError> {
 
 fn store(error: impl std::error::Error + Send + Sync + 'static) -> RecordError {
     RecordError::Store(Box::new(error))
-}
-
-fn refused(error: instances::Error) -> RecordError {
-    match error {
-        instances::Error::LeaseLost(_) => RecordError::LeaseLost,
-        other @ (instances::Error::Refused(_)
-        | instances::Error::Invalid { .. }
-        | instances::Error::Queue(_)
-        | instances::Error::Store(_)) => store(other),
-    }
 }
