@@ -1,6 +1,6 @@
 //! `instance.land`: a capable box of the region takes a record that is newly in scope.
 //!
-//! Today its whole act is to mint the route; what a landing copies and restores comes between the two.
+//! Its whole act is to mint the route: one write under the lease, so a landing that is repeated changes nothing.
 
 use async_trait::async_trait;
 use domain::instances::jobs::{LandArgs, land_spec};

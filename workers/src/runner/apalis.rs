@@ -1,9 +1,9 @@
 //! The apalis engine: the only module that knows apalis.
 //!
-//! What was learned about apalis 1.0 before this was written, and is kept here: a poll that answers `Err` or `None` ends
-//! the worker and drops every handler, so it never does. Leases are bounded by the leaser, since apalis's own limit
-//! lies inside the settle layer and does not bound what waits there. Handlers run in tasks of their own that end when
-//! they are dropped; a bare join handle would let them run on. apalis's retries are not used: they know no fence.
+//! Its rules, by the ways of apalis 1.0: a poll that answers `Err` or `None` ends the worker and drops every handler, so
+//! it never does. Leases are bounded by the leaser, since apalis's own limit lies inside the settle layer and does not
+//! bound what waits there. Handlers run in tasks of their own that end when they are dropped; a bare join handle would
+//! let them run on. apalis's retries are not used: they know no fence.
 
 use std::convert::Infallible;
 use std::sync::Arc;
