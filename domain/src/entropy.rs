@@ -23,6 +23,7 @@ pub fn uuid_v7() -> Uuid {
 
 /// A fraction in 0.0..1.0 for jitter; not for secrets.
 #[must_use]
+#[allow(clippy::disallowed_methods, reason = "this is the one file that asks for randomness")]
 pub fn fraction() -> f64 {
     fastrand::f64()
 }

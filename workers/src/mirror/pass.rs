@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use domain::entropy;
 use domain::instances::plan::{Bars, Differences, LastCopy, RoundVerdict, Txid, judge};
 use tokio_util::sync::CancellationToken;
 
@@ -324,7 +325,7 @@ impl PassReport {
 
 /// A pause that doubles with the iteration, from 0.2 to 2 s, with half of it as jitter.
 async fn pause(iteration: u32, cancel: &CancellationToken) -> Result<(), MirrorError> {
-    let longest = 200_u64.saturating_mul(1 << iteration.saturating_sub(1).min(4)).min(2_000);
-    let pause = Duration::from_millis(fastrand::u64(longest / 2..=longest));
+    let longest_ms = 200_u64.saturating_mul(1 << iteration.saturating_sub(1).min(4)).min(2_000);
+    let pause = Duration::from_millis(longest_ms).mul_f64(0.5 + entropy::fraction() / 2.0);
     cancel.run_until_cancelled(tokio::time::sleep(pause)).await.ok_or(MirrorError::Cancelled)
 }
