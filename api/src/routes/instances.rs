@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use domain::authority::Permission;
 use domain::ids::{AppName, Host, RegionCode};
 use domain::instances::{self, InstanceKind, NewInstance, Record, Refusal, Role};
 use http::{HeaderMap, StatusCode, Uri};
@@ -15,6 +16,9 @@ use crate::door::body::Body;
 use crate::door::failure::Failure;
 use crate::door::repeat::Repeatable;
 use crate::door::{page, precondition, query};
+
+/// Stands for a value that the caller may not see.
+const REDACTED: &str = "redacted";
 
 /// Creates an instance. A capable box of its region takes it soon after.
 #[utoipa::path(post, path = "/v1/apps/{app}/instances", tag = "instances", operation_id = "create_instance",
@@ -110,7 +114,7 @@ pub(super) async fn list(
     let after = page::cursor::<Host>(asked.cursor.as_deref())?;
     let mut conn = app.pool().acquire().await?;
     let found = instances::list(&mut conn, &owner, after.as_ref(), limit + 1).await?;
-    Ok(Json(page::of(found, limit, |record| record.host.to_string(), |record| record)))
+    Ok(Json(page::of(found, limit, |record| record.host.to_string(), |record| shown(&caller, record))))
 }
 
 /// One instance's record, with its move while one is in flight.
@@ -130,9 +134,19 @@ pub(super) async fn get(
     let mut conn = app.pool().acquire().await?;
     // The record's own form is the wire's: its fields stand in one order, whoever writes it (M-002).
     let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
+    let record = shown(&caller, record);
     let mut response = Json(&record).into_response();
     precondition::mark(response.headers_mut(), record.revision.unwrap_or_default());
     Ok(response)
+}
+
+/// The record as this caller may see it. An environment holds its tenant's secrets: who may not write it sees the names
+/// alone.
+fn shown(caller: &Caller, mut record: Record) -> Record {
+    if !caller.may(Permission::InstancesWrite) {
+        record.env.iter_mut().flatten().for_each(|(_, value)| *value = REDACTED.to_owned());
+    }
+    record
 }
 
 /// The application that a path names, if this caller may see it; what is no name names nothing.

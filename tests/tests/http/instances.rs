@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use domain::authority::{IdentityKind, Scopes};
+use domain::authority::{IdentityKind, Role, Scopes};
 use serde_json::json;
 use tests::api::Told;
 use wire::{Code, Instance, NewInstance, RegionRequest};
@@ -143,4 +143,20 @@ async fn a_region_keeps_its_first_bucket_and_is_the_only_default() {
     }
     let acts = client.audit(Some("region"), Some("eu"), None, None).await.expect("the trail").items;
     assert_eq!(acts.len(), 2, "each change that was made, and no refused one");
+}
+
+#[tokio::test]
+async fn who_may_not_write_an_instance_sees_the_names_of_its_environment_alone() {
+    let fleet = Fleet::start().await;
+    let env = [("TOKEN".to_owned(), "hunter2".to_owned())].into();
+    fleet.create(&NewInstance { env, ..new_instance(HOST, "eu") }).await;
+    let viewer = fleet.server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await.1;
+    let viewer = fleet.server.client_of(&viewer);
+    for (client, value) in [(fleet.client(), "hunter2"), (viewer, "redacted")] {
+        let shown = client.instance(APP, HOST).await.expect("shown");
+        let listed = client.instances(APP, None, None).await.expect("listed").items.remove(0);
+        for record in [shown, listed] {
+            assert_eq!(record.env["TOKEN"], value);
+        }
+    }
 }
