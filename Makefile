@@ -16,7 +16,7 @@ help:
 	@echo "make test      every test, from nothing"
 	@echo "make check     layout, lints, docs, queries, licences"
 	@echo "make sqlx      after SQL or a migration changed: check the queries again and keep what was learnt in .sqlx"
-	@echo "make bench     the figures of bench/, printed"
+	@echo "make bench     the figures of the queue and of the mirror, printed (a release build: minutes)"
 	@echo "make mutants   takes each guard away in turn and wants its test to fail"
 	@echo "make ci        what CI does: test and check, on a machine that has nothing yet"
 
@@ -59,8 +59,14 @@ deny:
 	.ci/install check
 	cargo deny --locked check licenses bans sources
 
+bench: export LEASEHOLD_LAUNCHER = $(CARGO_TARGET_DIR)/release/sandbox-exec
+# The mirror's stand is SeaweedFS, which sandbox-exec starts and fetches.
 bench:
-	cargo run --locked --release -p leasehold-bench --bin queue
+	cargo build --locked --release -p leasehold-bench -p leasehold-sandbox --bins
+	$(CARGO_TARGET_DIR)/release/sandbox-exec fetch weed
+	$(CARGO_TARGET_DIR)/release/queue
+	$(CARGO_TARGET_DIR)/release/mirror
+	$(CARGO_TARGET_DIR)/release/mirror --fake-keys 1000000
 
 mutants: tools
 	.ci/mutants
