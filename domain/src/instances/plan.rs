@@ -10,7 +10,7 @@
 //!
 //! # Equality
 //! Two objects are equal when we can prove that we copied the one into the other: the journal remembers the source's
-//! `ETag` and size and the `ETag` that the copy was answered with (D-M05). An `ETag` is a name, never an MD5.
+//! `ETag` and size and the `ETag` that the copy was answered with. An `ETag` is a name, never an MD5.
 
 mod difference;
 mod key;

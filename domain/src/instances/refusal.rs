@@ -15,7 +15,7 @@ pub enum RefusalClass {
     Conflict,
 }
 
-/// Why a verb was refused. Where several hold, the first one in this order is told (D-M11).
+/// Why a verb was refused. Where several hold, the first one in this order is told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No such instance of this application.

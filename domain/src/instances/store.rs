@@ -78,7 +78,7 @@ pub async fn list(
     select(conn, &hosts).await
 }
 
-/// One statement, so a reader never sees the region of after a flip beside the move of before it (M-008).
+/// One statement, so a reader never sees the region of after a flip beside the move of before it.
 async fn select(conn: &mut PgConnection, hosts: &[&str]) -> Result<Vec<Record>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"

@@ -60,7 +60,7 @@ pub struct Move {
     pub requested_at: Timestamp,
     /// When it first was ready.
     pub ready_at: Option<Timestamp>,
-    /// Where it stages; fixed at the first round (D-M13).
+    /// Where it stages; fixed at the first round.
     pub target: Option<Bucket>,
     /// Rounds begun.
     pub round: i32,
@@ -114,7 +114,7 @@ pub struct Filter {
     pub before: Option<MoveId>,
 }
 
-/// One copied key, as the journal of copies keeps it (D-M05).
+/// One copied key, as the journal of copies keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopiedKey {
     /// The part of the key behind the prefix.
@@ -147,7 +147,7 @@ pub struct Started {
 /// is part of it. A refused call changes nothing.
 ///
 /// # Errors
-/// A [`Refusal`], the first in the order of D-M11; the database's.
+/// A [`Refusal`], the first in the stated order; the database's.
 pub async fn start(
     conn: &mut PgConnection,
     app: &AppName,
@@ -223,7 +223,7 @@ async fn start_inside(
     Ok(Started { id, job, moving, record })
 }
 
-/// Fixes where a move stages, at its first round (D-M13); returns what is fixed, now or before.
+/// Fixes where a move stages, at its first round; returns what is fixed, now or before.
 ///
 /// # Errors
 /// [`Error::LeaseLost`], [`Refusal::NotFound`] for a move that is over; the database's.

@@ -43,7 +43,7 @@ pub struct Movable<'a> {
 /// Whether the instance may move at all: the same for every verb of the move (M-020…M-024, M-117).
 ///
 /// # Errors
-/// The first fault in the order of D-M11.
+/// The first fault in the stated order.
 pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
     match record.kind {
         InstanceKind::Instance => {}
@@ -83,7 +83,7 @@ pub fn gate_region(asked: &str, region: Option<&Region>) -> Result<(), Refusal> 
     }
 }
 
-/// Whether a move to `asked` may begin (M-015…M-024): record, then region, then what is in flight (D-M11).
+/// Whether a move to `asked` may begin (M-015…M-024): record, then region, then what is in flight.
 ///
 /// # Errors
 /// The first fault in that order.
@@ -170,8 +170,7 @@ pub enum Target<'a> {
     Pin(&'a Bucket),
     /// Nobody has published the target's coordinates yet (M-051).
     Missing,
-    /// The target publishes another place than the pinned one: half of the replica would be here and half there
-    /// (D-M13).
+    /// The target publishes another place than the pinned one: half of the replica would be here and half there.
     Changed {
         /// What was pinned.
         pinned: &'a Bucket,

@@ -96,7 +96,7 @@ pub enum KeyPlace {
     /// A lease, lock or marker: neither copied, counted as a difference, nor deleted.
     Ignored,
     /// Data in a layout that this rule does not know. Mirroring the rest would lose it or mix two formats, so the
-    /// prefix is refused (D-M06).
+    /// prefix is refused.
     Foreign,
 }
 

@@ -21,7 +21,7 @@ impl Differences {
     }
 }
 
-/// The opt-in bars of a busy instance (D-M07). Both off by default: only zero differences promote.
+/// The opt-in bars of a busy instance. Both off by default: only zero differences promote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bars {
     /// Largest number of bytes that the last round may have had to copy; 0 is off. At most [`Bars::MAX_DELTA_BYTES`].
