@@ -53,7 +53,7 @@ pub enum Reason {
     SourceFailing,
     /// The source's listing did not end properly.
     SourceListingIncomplete,
-    /// The source holds data in a layout that the mirror does not know, or two layouts (D-M06).
+    /// The source holds data in a layout that the mirror does not know, or two layouts.
     SourceFormat,
     /// The source's store lists no `ETag`s: nothing could be proven.
     SourceWithoutEtags,

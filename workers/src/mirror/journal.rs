@@ -1,4 +1,4 @@
-//! The journal of copies: what proves that two objects are equal (D-M05).
+//! The journal of copies: what proves that two objects are equal.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

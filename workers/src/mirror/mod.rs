@@ -4,7 +4,7 @@
 //! fresh listing shows zero differences or the pass has used its budget.
 //!
 //! # Consistency
-//! Equal is what the journal of copies proves (D-M05). Only a complete listing counts; after any loss, refusal or
+//! Equal is what the journal of copies proves. Only a complete listing counts; after any loss, refusal or
 //! unfinished listing nothing is deleted (M-047). At every instant what is staged can be restored (M-046): see
 //! [`domain::instances::plan`] for the order of copies. Deletes come last.
 //!

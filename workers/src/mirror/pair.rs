@@ -2,7 +2,7 @@
 
 use domain::instances::plan::KeyRule;
 
-/// A source prefix and where its keys are staged, suffix by suffix (D-M23).
+/// A source prefix and where its keys are staged, suffix by suffix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     source_prefix: String,
@@ -22,7 +22,7 @@ impl Pair {
     /// Both end in `/`, so host `a` never touches `ab` or `a.b` (M-048).
     ///
     /// # Errors
-    /// A host that would reach into another prefix; doors refuse it before (D-M21).
+    /// A host that would reach into another prefix; doors refuse it before.
     pub fn of_instance(host: &str) -> Result<Self, HostError> {
         if host.is_empty()
             || host == "."

@@ -68,7 +68,7 @@ impl Default for Settings {
 pub enum Outcome {
     /// A fresh listing found zero differences (M-057).
     InSync,
-    /// Never zero, but within the bars that somebody set (D-M07).
+    /// Never zero, but within the bars that somebody set.
     WithinBars,
     /// Anything else.
     NotReady(NotReady),
@@ -140,7 +140,7 @@ pub struct Mirror {
     pub source: Place,
     /// Where they go. Its store does the copying.
     pub target: Place,
-    /// What is mirrored (D-M23).
+    /// What is mirrored.
     pub pairs: Vec<Pair>,
     /// The bounds.
     pub settings: Settings,

@@ -1,4 +1,4 @@
-//! How many copies run at once on a box, and how fast one bucket is asked (D-M20).
+//! How many copies run at once on a box, and how fast one bucket is asked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,7 +5,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Everything but the unreserved characters and the separator of segments.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-/// `bucket/key`, percent-encoded once, segment by segment (D-M21). The SDK sends the header as it is given: a raw
+/// `bucket/key`, percent-encoded once, segment by segment. The SDK sends the header as it is given: a raw
 /// `+` would arrive as a space, a raw `?` would begin a query, and a raw `é` is no header at all.
 pub(super) fn copy_source(bucket: &str, key: &str) -> String {
     format!("{}/{}", utf8_percent_encode(bucket, SEGMENT), utf8_percent_encode(key, SEGMENT))
