@@ -38,7 +38,7 @@ pub(super) async fn start(
 ) -> Result<Response, Failure> {
     let (owner, host) = visible(&caller, &name, &host)?;
     let mut conn = app.pool().acquire().await?;
-    // Of several faults the first is told: whether the host exists comes before the body (D-M11).
+    // Of several faults the first is told: whether the host exists comes before the body.
     if instances::get(&mut conn, &owner, &host).await?.is_none() {
         return Err(Failure::not_found());
     }
