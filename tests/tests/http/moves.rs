@@ -121,7 +121,7 @@ async fn what_cannot_follow_is_refused_by_a_code_of_its_own() {
         let error = fleet.client().move_instance(APP, &new.host, &to("uk")).await.expect_err(name);
         assert_eq!(refusal(&error), (400, Some(expected)), "{error}");
         assert!(error.to_string().contains(word), "it names what holds it: {error}");
-        // The body comes before the kind, the kind before the region (D-M11).
+        // The body comes before the kind, the kind before the region.
         let error = fleet.client().move_instance(APP, &new.host, &to("")).await.expect_err("an empty region");
         assert_eq!(refusal(&error), (400, Some(Code::MalformedRequest)), "{error}");
         let error = fleet.client().move_instance(APP, &new.host, &to("mars")).await.expect_err("two faults");

@@ -196,7 +196,7 @@ async fn a_source_that_changes_between_two_parts_is_noticed_and_the_upload_abort
     assert_eq!(rig.calls("AbortMultipartUpload"), 1);
 }
 
-/// A mover may lack the right to abort (D-M02): the copy's own error is what counts then.
+/// A mover may lack the right to abort: the copy's own error is what counts then.
 #[tokio::test]
 async fn a_failed_abort_does_not_hide_why_the_copy_failed() {
     let rig = rig().await;

@@ -188,7 +188,7 @@ async fn rounds_of_a_live_replica_cut_at_random_leave_a_restorable_staging() {
     assert_eq!(app.restore().await.expect("restorable"), written);
 }
 
-/// D-M07 on a real writer: a pass converges to zero differences while the database is written to.
+/// On a real writer: a pass converges to zero differences while the database is written to.
 #[tokio::test]
 async fn a_pass_over_a_live_replica_becomes_ready() {
     let host = "live.example";

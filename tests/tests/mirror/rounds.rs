@@ -164,7 +164,7 @@ async fn markers_are_left_alone_on_both_sides() {
     assert!(staged.contains(&"lease.json".to_owned()) && !staged.iter().any(|key| key.contains("lock")), "{staged:?}");
 }
 
-/// D-M05: what stands at the target and was not copied by us is not believed, whatever its ETag.
+/// What stands at the target and was not copied by us is not believed, whatever its ETag.
 #[tokio::test]
 async fn only_the_journal_proves_that_a_key_is_staged() {
     let rig = Rig::start().await;
@@ -183,7 +183,7 @@ async fn only_the_journal_proves_that_a_key_is_staged() {
     rig.assert_mirrored("a.example");
 }
 
-/// D-M05: a store that renames the copy of an object that was uploaded in parts, as AWS does.
+/// A store that renames the copy of an object that was uploaded in parts, as AWS does.
 #[tokio::test]
 async fn an_etag_that_the_copy_changes_is_not_a_difference() {
     let rig = Rig::tuned(workers::objects::Tuning { copy_limit: 64, part_size: 50, ..crate::rig::quick() }).await;
@@ -200,7 +200,7 @@ async fn an_etag_that_the_copy_changes_is_not_a_difference() {
     assert_eq!(second.copied, 0);
 }
 
-/// D-M23: two pairs, one journal, one verdict; nothing is deleted anywhere before everything is copied.
+/// Two pairs, one journal, one verdict; nothing is deleted anywhere before everything is copied.
 #[tokio::test]
 async fn a_list_of_pairs_is_one_mirror() {
     let rig = Rig::start().await;

@@ -1,4 +1,4 @@
-//! What a pass says when it is not in sync (M-055 to M-057, D-M07).
+//! What a pass says when it is not in sync (M-055 to M-057).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ async fn an_unreadable_source_is_not_ready_with_its_reason() {
     }
 }
 
-/// D-M23: plain files may be none at all. Then an empty, complete listing is a state like any other.
+/// Plain files may be none at all. Then an empty, complete listing is a state like any other.
 #[tokio::test]
 async fn an_empty_set_of_plain_files_is_mirrored() {
     let rig = Rig::start().await;
@@ -100,7 +100,7 @@ async fn a_store_that_is_not_there_is_unreachable_and_not_empty() {
     assert_eq!((error.code(), error.is_permanent()), ("source_unreachable", false));
 }
 
-/// D-M06: what the mirror does not understand, it neither drops nor mixes.
+/// What the mirror does not understand, it neither drops nor mixes.
 #[tokio::test]
 async fn a_prefix_with_another_layout_is_refused() {
     for (bucket, prefix, code) in [(SOURCE, "instances", "source_format"), (TARGET, "moves", "target_format")] {
@@ -127,7 +127,7 @@ fn write_at_every_listing(rig: &Rig) -> Arc<AtomicU64> {
     next
 }
 
-/// M-057, D-M07: without a bar, a source that is never still is never ready; the numbers say how busy.
+/// M-057: without a bar, a source that is never still is never ready; the numbers say how busy.
 #[tokio::test]
 async fn a_source_that_is_never_still_is_busy_with_numbers() {
     let rig = Rig::start().await;
@@ -148,7 +148,7 @@ async fn a_source_that_is_never_still_is_busy_with_numbers() {
     rig.assert_mirrored("a.example");
 }
 
-/// D-M07: a pass iterates at once, so a writer with pauses longer than a round does not keep it from ready.
+/// A pass iterates at once, so a writer with pauses longer than a round does not keep it from ready.
 #[tokio::test]
 async fn fast_rounds_converge_under_a_live_writer() {
     let rig = Rig::start().await;
@@ -167,7 +167,7 @@ async fn fast_rounds_converge_under_a_live_writer() {
     rig.assert_mirrored("a.example");
 }
 
-/// D-M07: both bars are opt-in, and every bar that is set must hold.
+/// Both bars are opt-in, and every bar that is set must hold.
 #[tokio::test]
 async fn the_bars_of_a_busy_instance_are_opt_in() {
     let lag = Some(Duration::from_secs(60));

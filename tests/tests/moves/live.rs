@@ -123,7 +123,7 @@ fn replica(fleet: &Fleet, bucket: &str, prefix: String) -> Replica {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_written_all_the_time_becomes_ready_and_its_staging_restores() {
-    // M-039, M-042 (from outside), M-057, D-M07: a live writer, a real litestream, a real worker.
+    // M-039, M-042 (from outside), M-057: a live writer, a real litestream, a real worker.
     let fleet = Fleet::start().await;
     fleet.place(HOST).await;
     let folder = tempfile::tempdir().expect("a folder");

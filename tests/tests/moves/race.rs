@@ -71,7 +71,7 @@ async fn a_start_whose_rival_rolled_back_begins_after_all() {
 
 #[tokio::test]
 async fn a_promotion_that_lost_its_race_promotes_nothing_and_is_told_the_present_state() {
-    // M-011, M-032 (the box's side), M-061: an abort holds the record when the promotion comes.
+    // M-011, M-061: an abort holds the record when the promotion comes.
     let fleet = Fleet::with_instance().await;
     let id = fleet.start_move(HOST).await.expect("the move begins").id;
     let lease = fleet.lease(&fleet.eu).await.expect("a job is due").lease;
@@ -122,7 +122,7 @@ async fn an_abort_during_the_promoting_round_ends_aborting() {
 
 #[tokio::test]
 async fn a_box_that_lost_its_lease_writes_nothing_of_a_move() {
-    // I1, M-009: every write of a box is refused under a stale fence, and changes nothing.
+    // I1: every write of a box is refused under a stale fence, and changes nothing.
     let fleet = Fleet::with_instance().await;
     let id = fleet.start_move(HOST).await.expect("the move begins").id;
     let stale = fleet.lease(&fleet.eu).await.expect("a job is due").lease;

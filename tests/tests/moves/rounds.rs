@@ -167,7 +167,7 @@ async fn a_target_that_published_no_coordinates_keeps_the_move_preparing_and_say
 
 #[tokio::test]
 async fn a_target_that_changes_its_bucket_mid_move_stops_the_rounds() {
-    // D-M13: never half here and half there.
+    // Never half here and half there.
     let fleet = Fleet::with_instance().await;
     let id = fleet.start_move(HOST).await.expect("the move begins").id;
     fleet.run(&fleet.eu).await;
@@ -192,7 +192,6 @@ async fn a_target_that_changes_its_bucket_mid_move_stops_the_rounds() {
 
 #[tokio::test]
 async fn a_target_that_is_disarmed_mid_move_holds_it_with_the_reason() {
-    // D-M19.
     let fleet = Fleet::with_instance().await;
     let id = fleet.start_move(HOST).await.expect("the move begins").id;
     fleet.sql("update regions set armed = false where code = 'uk'").await;
@@ -305,7 +304,7 @@ async fn a_draining_worker_hands_the_move_back_and_the_next_pass_goes_on() {
 
 #[tokio::test]
 async fn the_journal_of_copies_pages_by_the_bytes_of_the_key() {
-    // M-054, D-M05: the order of S3's listings, whatever the database's locale; a page begins behind the last one.
+    // M-054: the order of S3's listings, whatever the database's locale; a page begins behind the last one.
     use domain::instances::moves::{CopiedKey, forget_keys, keys_page, record_keys};
     let fleet = Fleet::with_instance().await;
     let id = fleet.start_move(HOST).await.expect("the move begins").id;

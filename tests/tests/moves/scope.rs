@@ -34,7 +34,7 @@ async fn a_box_lands_only_records_of_its_own_region() {
 
 #[tokio::test]
 async fn a_landing_leaves_a_record_alone_whose_move_is_in_flight() {
-    // M-091: before the flip no box mints.
+    // Before the flip no box mints.
     let fleet = Fleet::with_instance().await;
     fleet.start_move(HOST).await.expect("the move begins");
     fleet.sql("delete from routes").await;

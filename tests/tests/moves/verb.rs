@@ -119,7 +119,7 @@ async fn backing_fleet_pool_hibernation_and_replicas_are_refused_each_by_its_cod
         ("awake.a", "hibernate_required"),
         ("replica.a", "replica"),
     ] {
-        // A wrong region beside it changes nothing: the record comes first (D-M11).
+        // A wrong region beside it changes nothing: the record comes first.
         for to in ["uk", "eu", "nowhere"] {
             let refusal = refused(&fleet, name, to).await;
             assert_eq!((refusal.code(), refusal.class()), (code, RefusalClass::Invalid), "{name} to {to}");
