@@ -47,7 +47,7 @@ impl Default for RunnerConfig {
     }
 }
 
-/// Polls of one live worker are this far apart; those of many share the interval between them.
+/// Polls of one live worker are this far apart; those of many share the interval between them.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The wait of a worker that found nothing right after it found all that it asked for.
 pub(super) const LOST_RACE_PAUSE: Duration = Duration::from_millis(4);
