@@ -3,4 +3,5 @@
 mod crates;
 mod docs;
 mod files;
+mod ids;
 mod sources;
