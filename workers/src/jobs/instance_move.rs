@@ -30,6 +30,7 @@ use sqlx::pool::PoolConnection;
 use tokio_util::sync::CancellationToken;
 
 use super::{Done, Environment, Job, JobContext, JobError};
+use crate::chain::chain;
 use crate::mirror::{Mirror, MirrorError, Pair, PassReport};
 use crate::node::NodeContext;
 
@@ -216,7 +217,7 @@ impl InstanceMove {
             | MirrorError::Spill(_) => {}
         }
         let permanent = error.is_permanent();
-        let obstacle = Obstacle { code: error.code().to_owned(), message: report::chain(&error), permanent };
+        let obstacle = Obstacle { code: error.code().to_owned(), message: chain(&error), permanent };
         let end = RoundEnd {
             outcome: "failed",
             numbers: None,

@@ -6,6 +6,7 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use super::Op;
+use crate::chain::chain;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -175,13 +176,6 @@ impl Error {
             _ => Self::Refused { op, code: named() },
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 #[cfg(test)]

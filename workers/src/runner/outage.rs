@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::entropy;
 
 use super::config::OUTAGE_PAUSE_CAP;
+use crate::chain::chain;
 
 /// What one loop knows of the database's absence.
 #[derive(Debug)]
@@ -21,13 +22,7 @@ impl Outage {
     /// Notes a failure; returns how long to wait before the next try.
     pub(super) fn failed(&mut self, error: &(dyn std::error::Error + 'static)) -> Duration {
         if self.failures == 0 {
-            let mut chain = error.to_string();
-            let mut source = error.source();
-            while let Some(cause) = source {
-                chain = format!("{chain}: {cause}");
-                source = cause.source();
-            }
-            tracing::warn!(part = self.loop_name, error = %chain, "the queue does not answer: trying again until it does");
+            tracing::warn!(part = self.loop_name, error = %chain(error), "the queue does not answer: trying again until it does");
         }
         self.failures = self.failures.saturating_add(1);
         pause(self.failures)

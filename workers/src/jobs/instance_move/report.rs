@@ -9,6 +9,7 @@ use domain::instances::moves::{Move, Obstacle, Round, RoundEnd, RoundNumbers};
 use domain::queue::Progress;
 use serde_json::json;
 
+use crate::chain::chain;
 use crate::jobs::{JobContext, JobError};
 use crate::mirror::{NotReady, Observer, Outcome, PassReport, RecordError, RoundProgress};
 use crate::runner::Level;
@@ -203,11 +204,6 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
         }
     };
     RoundEnd { outcome, numbers, evidence: json!({}), obstacle, failed: false }
-}
-
-/// An error with its sources, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn millis(duration: Duration) -> u64 {
