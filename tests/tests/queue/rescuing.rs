@@ -102,3 +102,27 @@ async fn rescues_are_bounded_and_take_no_job_twice_when_they_run_at_once() {
     assert!(leased.iter().all(|l| l.interruptions == 1), "each was interrupted once");
     assert_eq!(leased.len(), 50);
 }
+
+/// Readers see how many jobs were taken over, by queue and kind, whatever became of them.
+#[tokio::test]
+async fn what_is_rescued_is_counted() {
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let mut last = job();
+    last.max_interruptions = 1;
+    q.enqueue_as(last).await;
+    assert_eq!(q.lease_up_to(2).await.len(), 2);
+    let counted = async || {
+        let points = queue::throughput(&mut *q.conn().await, 60).await.expect("the throughput");
+        points.iter().filter(|p| p.outcome == "rescued").map(|p| p.total).sum::<i64>()
+    };
+    assert_eq!(q.rescue().await, Rescued::default());
+    assert_eq!(counted().await, 0);
+
+    q.db.clock().advance(LEASE + Duration::from_secs(1)).await;
+    assert_eq!(q.rescue().await, Rescued { again: 1, discarded: 1, ..Rescued::default() });
+    assert_eq!(counted().await, 2);
+    q.lease().await;
+    q.expire_and_rescue().await;
+    assert_eq!(counted().await, 3, "one more is added");
+}

@@ -20,7 +20,8 @@ pub struct Rescued {
 /// Takes at most `limit` jobs from holders whose leases expired (Q-009).
 ///
 /// One conditional statement: each row is locked with the fence that was observed. An interruption spends no attempt;
-/// it counts in a budget of its own, so a job that kills its workers ends in `discarded` with its history.
+/// it counts in a budget of its own, so a job that kills its workers ends in `discarded` with its history. What was
+/// taken over is added to the throughput as `rescued` in the same statement, whatever became of the job.
 ///
 /// # Errors
 /// Only the database's.
@@ -28,7 +29,7 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
     let row = sqlx::query!(
         r#"
         with expired as materialized (
-            select j.id, j.fence,
+            select j.id, j.fence, j.queue, j.kind,
                    case
                        when j.cancel_requested_at is not null then 'cancelled'
                        when j.interruptions + 1 >= j.max_interruptions and not j.protected then 'discarded'
@@ -87,6 +88,14 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
                and j.fence = e.fence
                and e.to_state = 'available'
             returning j.id
+        ), counted as (
+            -- In the order of the key, as all who add here: so that none waits for another in a circle.
+            insert into throughput (minute, queue, kind, outcome, total)
+            select date_trunc('minute', (select lh_now())), e.queue, e.kind, 'rescued', count(*)
+              from expired e
+             group by e.queue, e.kind
+             order by e.queue, e.kind
+                on conflict (minute, queue, kind, outcome) do update set total = throughput.total + excluded.total
         )
         select (select count(*) from back) as "again!",
                (select count(*) from gone where to_state = 'discarded') as "discarded!",
