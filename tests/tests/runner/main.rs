@@ -52,7 +52,7 @@ on_every_engine! {
     outcomes::a_protected_job_is_never_discarded;
     outcomes::a_deadline_ends_an_attempt;
     outcomes::a_later_attempt_reads_the_steps_of_earlier_ones;
-    outcomes::a_result_that_cannot_be_stored_fails_its_own_job_alone;
+    outcomes::a_result_that_cannot_be_stored_runs_no_job_again;
     cancel::a_cancellation_reaches_a_running_handler_within_a_third_of_a_lease;
     cancel::a_handler_that_ignores_its_cancellation_is_dropped;
     cancel::a_handler_that_completes_all_the_same_has_completed;

@@ -11,6 +11,7 @@ use tests::db::Database;
 use workers::jobs::{Environment, Job as _, registry, system_sleep};
 use workers::runner::{Done, Engine, JobError};
 
+use crate::faults::Faulty;
 use crate::support::{
     Running, act, attempts, complete, config, enqueue, enqueue_kind, job, kind, until_some, until_state,
 };
@@ -193,14 +194,26 @@ pub async fn a_later_attempt_reads_the_steps_of_earlier_ones(engine: Engine) {
     worker.stop().await;
 }
 
-/// A result that the database cannot store fails its own job; those that are settled with it are settled.
-pub async fn a_result_that_cannot_be_stored_fails_its_own_job_alone(engine: Engine) {
+/// What the database cannot store of a result is left out: the job that is done is done, is not run again, and
+/// those that are settled with it are settled, also when the database goes away in between.
+pub async fn a_result_that_cannot_be_stored_runs_no_job_again(engine: Engine) {
     let db = Database::start().await;
-    let spec = KindSpec { max_attempts: 1, ..kind("test.act") };
-    let registry = act(spec.clone(), |args, _| async move {
-        // PostgreSQL keeps no NUL in a text.
-        let text = if args["nul"] == json!(true) { "\0" } else { "fine" };
-        Ok(Done::Complete(json!(text)))
+    let spec = kind("test.act");
+    let store = Faulty::before(&db);
+    let faults = Arc::clone(&store.faults);
+    // The first to be settled waits at the gate while the others end; then it fails alone, and fails alone again when
+    // the database has refused them all together.
+    faults.settling.shut();
+    faults.single_settlements_fail.store(2, SeqCst);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let registry = act(spec.clone(), move |args, _| {
+        count.fetch_add(1, SeqCst);
+        async move {
+            // PostgreSQL keeps no NUL in a text.
+            let text = if args["nul"] == json!(true) { "\0" } else { "fine" };
+            Ok(Done::Complete(json!(text)))
+        }
     });
     let mut good = Vec::new();
     for _ in 0..10 {
@@ -209,13 +222,16 @@ pub async fn a_result_that_cannot_be_stored_fails_its_own_job_alone(engine: Engi
     let bad = enqueue(&db, &NewJob::new(&spec, json!({"nul": true}))).await;
     let mut config = config(engine);
     config.concurrency = 16;
-    let worker = Running::start(&db, registry, config);
+    let worker = Running::on(store, registry, config);
+    until_some("all have run", async || (runs.load(SeqCst) == 11).then_some(())).await;
+    faults.settling.open();
 
-    let job = until_state(&db, bad, JobState::Discarded).await;
+    let job = until_state(&db, bad, JobState::Completed).await;
 
-    assert_eq!(job.last_error.expect("it says why")["code"], "unstorable_outcome");
+    assert_eq!(job.result.expect("it says why")["code"], "result_unstorable");
     for id in good {
         assert_eq!(until_state(&db, id, JobState::Completed).await.attempt, 1);
     }
+    assert_eq!((runs.load(SeqCst), faults.single_settlements_fail.load(SeqCst)), (11, 0));
     worker.stop().await;
 }

@@ -18,6 +18,7 @@ use super::core::Core;
 use super::lease::HeldLease;
 use super::meters::Tally;
 use super::outage::Outage;
+use crate::chain::chain;
 use crate::seam::StoreError;
 
 /// One outcome to record.
@@ -74,16 +75,22 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
                 }
             }
             Err(StoreError::Refused(_) | StoreError::LeaseLost(_)) => {
-                settle_one_by_one(&core, &mut waiting, &mut settlements).await;
-            }
-            Err(error @ StoreError::Unavailable(_)) => {
-                let pause = outage.failed(&error);
-                give_up_late(&core, &mut waiting, &mut settlements);
-                if !waiting.is_empty() {
-                    tokio::time::sleep(pause.min(shortest_margin(&waiting))).await;
+                if let Err(away) = settle_one_by_one(&core, &mut waiting, &mut settlements).await {
+                    rest(&core, outage.failed(&away), &mut waiting, &mut settlements).await;
                 }
             }
+            Err(away @ StoreError::Unavailable(_)) => {
+                rest(&core, outage.failed(&away), &mut waiting, &mut settlements).await;
+            }
         }
+    }
+}
+
+/// The database is away: waits for it, but for no lease longer than it lives.
+async fn rest(core: &Core, pause: Duration, waiting: &mut Vec<Waiting>, settlements: &mut Vec<Settlement>) {
+    give_up_late(core, waiting, settlements);
+    if !waiting.is_empty() {
+        tokio::time::sleep(pause.min(shortest_margin(waiting))).await;
     }
 }
 
@@ -108,22 +115,55 @@ async fn answer(core: &Core, settlements: &[Settlement], margin: Duration) -> Re
 }
 
 /// The database took none of the group, for what stands in one of them: each by itself then.
-async fn settle_one_by_one(core: &Core, waiting: &mut Vec<Waiting>, settlements: &mut Vec<Settlement>) {
+///
+/// # Errors
+/// The database went away meanwhile; what it has not answered stands in `waiting` and `settlements` again.
+async fn settle_one_by_one(
+    core: &Core,
+    waiting: &mut Vec<Waiting>,
+    settlements: &mut Vec<Settlement>,
+) -> Result<(), StoreError> {
+    let mut away = Ok(());
     for (entry, mut settlement) in waiting.drain(..).zip(settlements.drain(..)).collect::<Vec<_>>() {
-        let mut fates = answer(core, std::slice::from_ref(&settlement), ANSWER_LIMIT).await;
+        if away.is_err() {
+            waiting.push(entry);
+            settlements.push(settlement);
+            continue;
+        }
+        let margin = shortest_margin(std::slice::from_ref(&entry));
+        let mut fates = answer(core, std::slice::from_ref(&settlement), margin).await;
         if let Err(StoreError::Refused(source)) = &fates {
-            let message = format!("the outcome could not be stored: {source}");
-            tracing::error!(job.id = %settlement.lease.job, error = %source, "an outcome could not be stored");
-            settlement.outcome = Outcome::Failed {
-                error: attempt::error("unstorable_outcome", &message),
-                after: policy::Backoff::default().cap,
-            };
-            fates = answer(core, std::slice::from_ref(&settlement), ANSWER_LIMIT).await;
+            let job = settlement.lease.job;
+            // What the database says may quote the outcome: it goes to the job, not to the log.
+            tracing::error!(job.id = %job, "the database refused an outcome: it is recorded without its text");
+            settlement.outcome = without_text(settlement.outcome, &chain(&**source));
+            fates = answer(core, std::slice::from_ref(&settlement), margin).await;
         }
-        match fates.ok().and_then(|fates| fates.first().copied()) {
-            Some(fate) => finish(core, entry, &settlement.outcome, fate),
-            None => give_up(core, entry),
+        match fates {
+            Ok(fates) => match fates.first().copied() {
+                Some(fate) => finish(core, entry, &settlement.outcome, fate),
+                None => give_up(core, entry),
+            },
+            Err(error @ StoreError::Unavailable(_)) => {
+                waiting.push(entry);
+                settlements.push(settlement);
+                away = Err(error);
+            }
+            Err(StoreError::Refused(_) | StoreError::LeaseLost(_)) => give_up(core, entry),
         }
+    }
+    away
+}
+
+/// The same outcome with a note in the place of what the database refused: a job that is done is not run again for it.
+fn without_text(outcome: Outcome, why: &str) -> Outcome {
+    let note = |code| attempt::error(code, &format!("the database does not store it: {why}"));
+    match outcome {
+        Outcome::Completed { .. } => Outcome::Completed { result: note("result_unstorable") },
+        Outcome::Failed { after, .. } => Outcome::Failed { error: note("error_unstorable"), after },
+        Outcome::Discarded { .. } => Outcome::Discarded { error: note("error_unstorable") },
+        Outcome::Cancelled { .. } => Outcome::Cancelled { reason: "a reason that the database does not store".to_owned() },
+        same @ (Outcome::Snoozed { .. } | Outcome::Released) => same,
     }
 }
 
