@@ -14,8 +14,14 @@ pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 
 /// Longest time that one statement of ours may take.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait of a statement for a lock: shorter than its time, so that the error says what it waited for.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest pause inside a transaction: a process that stops there must not hold rows that others need.
+pub const IDLE_IN_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest wait for a free connection of the pool.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// SQLSTATE of a statement that waited too long for a lock.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Tries of a transaction that lost a deadlock or a serialization race.
 const MAX_TRIES: usize = 8;
 
@@ -117,11 +123,16 @@ pub async fn begin_read(pool: &PgPool, limit: Duration) -> Result<Transaction<'s
 }
 
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
-    let timeout_ms = STATEMENT_TIMEOUT.as_millis().to_string();
+    let millis = |limit: Duration| limit.as_millis().to_string();
     Ok(PgConnectOptions::from_str(url)
         .map_err(Error::Url)?
         .application_name("leasehold")
-        .options([("plan_cache_mode", "force_generic_plan"), ("statement_timeout", &timeout_ms)]))
+        .options([("plan_cache_mode", "force_generic_plan")])
+        .options([
+            ("statement_timeout", millis(STATEMENT_TIMEOUT)),
+            ("lock_timeout", millis(LOCK_TIMEOUT)),
+            ("idle_in_transaction_session_timeout", millis(IDLE_IN_TRANSACTION_TIMEOUT)),
+        ]))
 }
 
 /// Applies every migration that is missing, under the migrator's advisory lock.
@@ -129,11 +140,11 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
 /// # Errors
 /// [`Error::Migrate`].
 pub async fn migrate(pool: &PgPool) -> Result<(), Error> {
-    // A migration may rightly take longer than a statement of ours: it gets a connection without the limit.
+    // A migration may rightly take longer than a statement of ours: it gets a connection without the limits.
     let mut conn = pool.acquire().await.map_err(Error::Connect)?;
-    store::lift_statement_timeout(&mut conn).await.map_err(Error::Connect)?;
+    store::lift_timeouts(&mut conn).await.map_err(Error::Connect)?;
     let done = MIGRATOR.run(&mut *conn).await;
-    // Not handed back to the pool: its limit is lifted.
+    // Not handed back to the pool: its limits are lifted.
     drop(conn.detach());
     done?;
     Ok(())
@@ -166,6 +177,12 @@ pub fn lost_a_race(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|e| e.code()).is_some_and(|code| code == "40P01" || code == "40001")
 }
 
+/// Whether a statement gave up waiting for a lock: nothing happened, and the same call may be made again.
+#[must_use]
+pub fn lock_timed_out(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|e| e.code()).is_some_and(|code| code == LOCK_NOT_AVAILABLE)
+}
+
 /// Whether the database did not answer at all, so that nothing is known about the call's effect.
 #[must_use]
 pub fn unavailable(error: &sqlx::Error) -> bool {
@@ -178,7 +195,8 @@ pub fn unavailable(error: &sqlx::Error) -> bool {
             | sqlx::Error::Protocol(_)
             | sqlx::Error::WorkerCrashed
     );
-    // 57P0x: shutting down, starting up, crash; 08: connection; 53: out of resources; 57014: statement timeout.
+    // 57P0x: shutting down, starting up, crash; 08: connection; 53: out of resources; 57014: statement timeout;
+    // 25P03: idle in a transaction.
     no_answer
         || error.as_database_error().and_then(|e| e.code()).is_some_and(|code| {
             code.starts_with("57P")
@@ -186,7 +204,9 @@ pub fn unavailable(error: &sqlx::Error) -> bool {
                 || code.starts_with("53")
                 || code == "57014"
                 || code == "25006"
+                || code == "25P03"
         })
+        || lock_timed_out(error)
 }
 
 /// Runs a whole transaction again, at most eight times, while it loses deadlocks or serialization races.

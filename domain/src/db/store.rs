@@ -2,8 +2,10 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
 
-pub(super) async fn lift_statement_timeout(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+pub(super) async fn lift_timeouts(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!("set statement_timeout = 0").execute(&mut *conn).await?;
+    sqlx::query!("set lock_timeout = 0").execute(&mut *conn).await?;
+    sqlx::query!("set idle_in_transaction_session_timeout = 0").execute(&mut *conn).await?;
     conn.ping().await
 }
 

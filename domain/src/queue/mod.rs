@@ -272,6 +272,8 @@ pub enum Renewed {
         /// Why, in the asker's words.
         reason: String,
     },
+    /// The lease is the job's, but another session holds its row: not renewed, ask again soon.
+    Busy,
     /// The lease is gone.
     Lost,
 }
@@ -326,6 +328,8 @@ pub enum Fate {
     Settled(JobState),
     /// This very lease was settled before: the answer to the first try was lost.
     Already,
+    /// Nothing was recorded: the lease is the job's, but another session holds its row. Ask again soon.
+    Busy,
     /// Refused: the lease is no longer the job's.
     Lost,
 }

@@ -67,6 +67,7 @@ async fn write(q: &Queue, lease: Lease, what: Operation) -> bool {
         Fate::Settled(_) => true,
         Fate::Lost => false,
         Fate::Already => panic!("{what:?}: this lease was never settled"),
+        Fate::Busy => panic!("{what:?}: nobody holds the row"),
     }
 }
 

@@ -57,7 +57,7 @@ impl Grip {
         }
         match fate.await {
             Ok(Fate::Lost) => Err(lost),
-            Ok(Fate::Settled(_) | Fate::Already) | Err(_) => Ok(()),
+            Ok(Fate::Settled(_) | Fate::Already | Fate::Busy) | Err(_) => Ok(()),
         }
     }
 

@@ -132,6 +132,8 @@ fn take_answer(core: &Core, held: &HeldLease, answer: Renewed, sent: Instant) {
                 tracing::info!("somebody asks the job to end: its handler is told");
             }
         }
+        // Whose row another session holds is asked for again before its local deadline, beside the others.
+        Renewed::Busy => held.renew_again_in(held.life / 12),
         Renewed::Lost => match held.phase() {
             Phase::Waiting | Phase::Running => {
                 // Once is enough: a handler that blocks is told when it yields, and asks no more renewals till then.

@@ -48,7 +48,7 @@ impl Tally {
     /// nothing here: its successor's outcome counts.
     pub(super) const fn of(outcome: &Outcome, fate: Fate) -> Option<Self> {
         match fate {
-            Fate::Lost => None,
+            Fate::Busy | Fate::Lost => None,
             Fate::Settled(JobState::Completed) => Some(Self::Completed),
             Fate::Settled(JobState::Cancelled) => Some(Self::Cancelled),
             Fate::Settled(JobState::Discarded) => Some(Self::Discarded),

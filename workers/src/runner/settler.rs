@@ -70,9 +70,17 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
             Ok(fates) => {
                 outage.over();
                 last_answer = Some(Instant::now());
-                for ((entry, settlement), fate) in waiting.drain(..).zip(settlements.drain(..)).zip(fates) {
-                    finish(&core, entry, &settlement.outcome, fate);
+                let answered: Vec<_> = waiting.drain(..).zip(settlements.drain(..)).zip(fates).collect();
+                for ((entry, settlement), fate) in answered {
+                    if fate == Fate::Busy {
+                        waiting.push(entry);
+                        settlements.push(settlement);
+                    } else {
+                        finish(&core, entry, &settlement.outcome, fate);
+                    }
                 }
+                // Rows that other sessions hold: with what comes next, until their leases may have ended.
+                give_up_late(&core, &mut waiting, &mut settlements);
             }
             Err(StoreError::Refused(_) | StoreError::LeaseLost(_)) => {
                 if let Err(away) = settle_one_by_one(&core, &mut waiting, &mut settlements).await {
@@ -141,6 +149,10 @@ async fn settle_one_by_one(
         }
         match fates {
             Ok(fates) => match fates.first().copied() {
+                Some(Fate::Busy) => {
+                    waiting.push(entry);
+                    settlements.push(settlement);
+                }
                 Some(fate) => finish(core, entry, &settlement.outcome, fate),
                 None => give_up(core, entry),
             },
@@ -215,6 +227,7 @@ fn report(outcome: &Outcome, fate: Fate, tally: Tally) {
     let state = match fate {
         Fate::Settled(state) => state.as_str(),
         Fate::Already => "as recorded before",
+        Fate::Busy => "held by another session",
         Fate::Lost => "lost",
     };
     let problem = match outcome {

@@ -129,6 +129,9 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
 /// A cancellation that somebody asked for comes back in the answer, so it reaches the handler within a third of a lease
 /// without any notification (Q-031).
 ///
+/// A row that another session holds is passed by and answered with [`Renewed::Busy`]: it must not let the other leases
+/// of the worker lapse.
+///
 /// # Errors
 /// Only the database's: then nothing is known, and the holder stops at its own, earlier deadline.
 pub async fn renew(conn: &mut PgConnection, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, sqlx::Error> {
@@ -147,7 +150,7 @@ pub async fn renew(conn: &mut PgConnection, leases: &[(Lease, Duration)]) -> Res
              where j.fence = a.fence
                and j.state = 'running'
              order by j.id
-               for update of j
+               for update of j skip locked
         )
         update jobs j
            set lease_expires_at = (select lh_now()) + h.lease_ms * interval '1 ms'
@@ -160,9 +163,9 @@ pub async fn renew(conn: &mut PgConnection, leases: &[(Lease, Duration)]) -> Res
         &fences,
         &lease_ms,
     )
-    .fetch_all(conn)
+    .fetch_all(&mut *conn)
     .await?;
-    let mut alive: HashMap<Lease, Renewed> = rows
+    let mut known: HashMap<Lease, Renewed> = rows
         .into_iter()
         .map(|r| {
             let told = if r.cancelled {
@@ -173,7 +176,31 @@ pub async fn renew(conn: &mut PgConnection, leases: &[(Lease, Duration)]) -> Res
             (Lease { job: r.id, fence: r.fence }, told)
         })
         .collect();
-    Ok(leases.iter().map(|(lease, _)| alive.remove(lease).unwrap_or(Renewed::Lost)).collect())
+    let missed: Vec<Lease> = leases.iter().map(|(l, _)| *l).filter(|lease| !known.contains_key(lease)).collect();
+    if !missed.is_empty() {
+        known.extend(still_held(conn, &missed).await?.into_iter().map(|lease| (lease, Renewed::Busy)));
+    }
+    Ok(leases.iter().map(|(lease, _)| known.remove(lease).unwrap_or(Renewed::Lost)).collect())
+}
+
+/// Which of these leases are their jobs' as far as is committed: a look that waits for no lock.
+pub(super) async fn still_held(conn: &mut PgConnection, leases: &[Lease]) -> Result<Vec<Lease>, sqlx::Error> {
+    let ids: Vec<Uuid> = leases.iter().map(|l| l.job.0).collect();
+    let fences: Vec<i64> = leases.iter().map(|l| l.fence.0).collect();
+    let rows = sqlx::query!(
+        r#"
+        select j.id as "id: JobId", j.fence as "fence: Fence"
+          from unnest($1::uuid[], $2::bigint[]) as a(id, fence)
+          join jobs j on j.id = a.id
+         where j.fence = a.fence
+           and j.state = 'running'
+        "#,
+        &ids,
+        &fences,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|r| Lease { job: r.id, fence: r.fence }).collect())
 }
 
 fn millis(duration: Duration) -> i64 {

@@ -1,19 +1,27 @@
 //! Settling: how leases end, many at once.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
+use crate::db;
 use crate::ids::JobId;
 use crate::lease::{Fence, Lease};
 use crate::queue::{Fate, JobState, Outcome, Settlement};
+
+/// How long one call waits in all for rows that other sessions hold.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Records many outcomes in one statement; the answers stand in the order of `settlements`.
 ///
 /// A stale item changes nothing and stops none of the others (Q-007). A second try of a settlement that committed is
 /// answered with [`Fate::Already`] (Q-005). Finished jobs move to `jobs_finished`.
+///
+/// A row that another session holds stops none of the others either: it is passed by, then waited for by itself, a
+/// fifth of a second for all such rows together, and answered with [`Fate::Busy`] when it is still held.
 ///
 /// # Errors
 /// Only the database's: then nothing is known; the same call may be made again.
@@ -27,8 +35,66 @@ pub async fn settle(conn: &mut PgConnection, settlements: &[Settlement]) -> Resu
         for lease in settled_before(conn, &missed).await? {
             settled.insert(lease, Fate::Already);
         }
+        let passed_by: Vec<Lease> = missed.into_iter().filter(|lease| !settled.contains_key(lease)).collect();
+        if !passed_by.is_empty() {
+            wait_for_rows(conn, settlements, &passed_by, &mut settled).await?;
+        }
     }
     Ok(settlements.iter().map(|s| settled.get(&s.lease).copied().unwrap_or(Fate::Lost)).collect())
+}
+
+/// Settles those of `leases` that are still their jobs', one after the other, as far as the patience goes.
+async fn wait_for_rows(
+    conn: &mut PgConnection,
+    settlements: &[Settlement],
+    leases: &[Lease],
+    settled: &mut HashMap<Lease, Fate>,
+) -> Result<(), sqlx::Error> {
+    let began = Instant::now();
+    let busy: HashSet<Lease> = super::lease::still_held(&mut *conn, leases).await?.into_iter().collect();
+    for settlement in settlements {
+        if !busy.contains(&settlement.lease) || settled.contains_key(&settlement.lease) {
+            continue;
+        }
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        let fate = if left.is_zero() { Fate::Busy } else { settle_alone(&mut *conn, settlement, left).await? };
+        settled.insert(settlement.lease, fate);
+    }
+    Ok(())
+}
+
+/// Settles one lease, waiting at most `wait` for its row.
+async fn settle_alone(conn: &mut PgConnection, settlement: &Settlement, wait: Duration) -> Result<Fate, sqlx::Error> {
+    // Nested where the caller is in a transaction, which the wait's end must not abort.
+    let mut tx = conn.begin().await?;
+    let locked = lock_row(&mut tx, settlement.lease, wait).await;
+    match locked {
+        Ok(()) => {}
+        Err(error) if db::lock_timed_out(&error) => {
+            tx.rollback().await?;
+            return Ok(Fate::Busy);
+        }
+        Err(error) => return Err(error),
+    }
+    let mut done = record(&mut tx, std::slice::from_ref(settlement)).await?;
+    tx.commit().await?;
+    match done.remove(&settlement.lease) {
+        Some(fate) => Ok(fate),
+        // Whom it waited for may have been an earlier try of the same settlement.
+        None if settled_before(conn, &[settlement.lease]).await?.is_empty() => Ok(Fate::Lost),
+        None => Ok(Fate::Already),
+    }
+}
+
+async fn lock_row(conn: &mut PgConnection, lease: Lease, wait: Duration) -> Result<(), sqlx::Error> {
+    let before =
+        sqlx::query_scalar!(r#"select current_setting('lock_timeout') as "before!""#).fetch_one(&mut *conn).await?;
+    let wait = format!("{}ms", wait.as_millis().max(1));
+    sqlx::query!(r#"select set_config('lock_timeout', $1, true) as "set!""#, wait).fetch_one(&mut *conn).await?;
+    sqlx::query!("select id from jobs where id = $1 for update", lease.job.0).fetch_optional(&mut *conn).await?;
+    // The setting of a nested transaction stays when it is released.
+    sqlx::query!(r#"select set_config('lock_timeout', $1, true) as "set!""#, before).fetch_one(conn).await?;
+    Ok(())
 }
 
 async fn record(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<HashMap<Lease, Fate>, sqlx::Error> {
@@ -84,7 +150,7 @@ async fn record(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<H
              where j.fence = a.fence
                and j.state = 'running'
              order by j.id
-               for update of j
+               for update of j skip locked
         ), gone as (
             delete from jobs j
              using held h
