@@ -192,32 +192,51 @@ create table throughput (
     primary key (minute, queue, kind, outcome)
 );
 
--- Day partitions of finished jobs, for today and some days more. Attaching takes a short ACCESS EXCLUSIVE lock on the
--- default partition, which is checked; made days ahead, that partition is empty.
-create function lh_ensure_finished_partitions(days integer) returns void
+-- Day partitions of finished jobs, for today and some days more; answers whether all of them are there.
+-- Lock: a plain table is attached, because "create table ... partition of" takes ACCESS EXCLUSIVE on the parent and so
+-- waits for, and holds up, every settle. Attaching takes SHARE UPDATE EXCLUSIVE on the parent, which settles and reads
+-- do not conflict with, and ACCESS EXCLUSIVE on the default partition, which is scanned for rows of that day. Made days
+-- ahead, that partition is as good as empty. Whoever reads it meanwhile makes the day wait for a later call: one that
+-- waited longer for the lock would hold up every reader behind it.
+create function lh_ensure_finished_partitions(days integer) returns boolean
     language plpgsql
+    set lock_timeout = '200ms'
     as $$
 declare
     today date := (lh_now() at time zone 'utc')::date;
     day   date;
     name  text;
+    low   timestamptz;
+    high  timestamptz;
 begin
     -- One maker at a time; whoever comes second finds the work done.
     perform pg_advisory_xact_lock(hashtext('lh_ensure_finished_partitions'));
     for i in 0 .. days loop
         day := today + i;
         name := 'jobs_finished_' || to_char(day, 'YYYYMMDD');
+        low := day::timestamp at time zone 'utc';
+        high := (day + 1)::timestamp at time zone 'utc';
         -- A day that already has rows in the default partition stays there: moving them would lock out settles.
         if to_regclass(name) is null
            and not exists (
                select from jobs_finished_default
-                where finished_at >= day::timestamp at time zone 'utc'
-                  and finished_at < (day + 1)::timestamp at time zone 'utc'
+                where finished_at >= low
+                  and finished_at < high
            ) then
             execute format(
-                'create table %I partition of jobs_finished for values from (%L) to (%L)',
-                name, day::timestamp at time zone 'utc', (day + 1)::timestamp at time zone 'utc');
+                'create table %I (like jobs_finished including defaults including storage including constraints)', name);
+            -- The bound as a check: then the new table itself is not scanned.
+            execute format('alter table %I add constraint %I check (finished_at >= %L and finished_at < %L)',
+                           name, name || '_day', low, high);
+            execute format('alter table jobs_finished attach partition %I for values from (%L) to (%L)',
+                           name, low, high);
+            execute format('alter table %I drop constraint %I', name, name || '_day');
         end if;
     end loop;
+    return true;
+exception
+    when lock_not_available then
+        -- Later: none of this call's tables stays, and rows without a day of their own land in the default partition.
+        return false;
 end $$;
 select lh_ensure_finished_partitions(7);

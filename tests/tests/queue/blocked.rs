@@ -95,3 +95,42 @@ async fn every_session_bounds_its_waits_and_its_pauses() {
     .expect("answers");
     assert_eq!(limits, ("30s".to_owned(), "10s".to_owned(), "15s".to_owned()));
 }
+
+/// the partitions of the days to come are made while outcomes are being recorded, and keep none of them waiting.
+#[tokio::test]
+async fn partitions_are_made_beside_an_open_settle() {
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let lease = q.lease().await.lease;
+    let mut session = q.db.session().await;
+    let mut tx = session.begin().await.expect("a transaction");
+    let asked = [Settlement { lease, outcome: completed() }];
+    queue::settle(&mut tx, &asked).await.expect("settled, not yet committed");
+    q.db.clock().advance(Duration::from_secs(3 * 86_400)).await;
+    let mut conn = q.conn().await;
+    let partitions = async || -> i64 {
+        sqlx::query_scalar("select count(*) from pg_inherits where inhparent = 'jobs_finished'::regclass")
+            .fetch_one(q.db.pool())
+            .await
+            .expect("answers")
+    };
+    let before = partitions().await;
+    assert!(timeout(SOON, queue::ensure_partitions(&mut conn, 7)).await.expect("no wait").expect("answers"));
+    assert_eq!(partitions().await, before + 3);
+    tx.commit().await.expect("committed");
+}
+
+/// a long read of the default partition makes the partitions late, not the readers and writers behind them.
+#[tokio::test]
+async fn partitions_that_would_have_to_wait_are_made_later() {
+    let q = Queue::start().await;
+    let mut session = q.db.session().await;
+    let mut tx = session.begin().await.expect("a transaction");
+    sqlx::query("select from jobs_finished_default").execute(&mut *tx).await.expect("read");
+    q.db.clock().advance(Duration::from_secs(3 * 86_400)).await;
+    let mut conn = q.conn().await;
+    let made = timeout(SOON, queue::ensure_partitions(&mut conn, 7)).await.expect("a bounded wait").expect("answers");
+    assert!(!made, "the default partition is being read");
+    tx.rollback().await.expect("over");
+    assert!(queue::ensure_partitions(&mut conn, 7).await.expect("answers"));
+}

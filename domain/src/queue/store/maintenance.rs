@@ -189,13 +189,14 @@ pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, 
     Ok(done.rows_affected())
 }
 
-/// Makes the day partitions of finished jobs for today and `days` more.
+/// Makes the day partitions of finished jobs for today and `days` more; answers whether all of them are there.
+///
+/// Waits a fifth of a second for a lock at most: one that others hold then means "later", and nothing was made.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn ensure_partitions(conn: &mut PgConnection, days: u16) -> Result<(), sqlx::Error> {
-    sqlx::query!("select lh_ensure_finished_partitions($1)", i32::from(days)).fetch_one(conn).await?;
-    Ok(())
+pub async fn ensure_partitions(conn: &mut PgConnection, days: u16) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(r#"select lh_ensure_finished_partitions($1) as "made!""#, i32::from(days)).fetch_one(conn).await
 }
 
 /// Adds what this process did since its last call; `counts` are (queue, kind, outcome, how many).
