@@ -68,3 +68,11 @@ pub async fn begin(conn: &mut PgConnection, call: &Call<'_>) -> Result<Begun, sq
 pub async fn finish(conn: &mut PgConnection, call: &Call<'_>, answer: &Answer) -> Result<(), sqlx::Error> {
     store::finish(conn, call, answer).await
 }
+
+/// Forgets at most `limit` keys whose time is over; returns how many. Any process may do it at any time.
+///
+/// # Errors
+/// Only the database's.
+pub async fn sweep(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx::Error> {
+    store::sweep(conn, KEPT, limit).await
+}

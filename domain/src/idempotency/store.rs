@@ -66,3 +66,31 @@ pub(super) async fn finish(conn: &mut PgConnection, call: &Call<'_>, answer: &An
     .await?;
     Ok(())
 }
+
+pub(super) async fn sweep(conn: &mut PgConnection, kept: Duration, limit: u16) -> Result<u64, sqlx::Error> {
+    // A key past its time may be claimed again at this very moment: a row that is held is passed by, and one that was
+    // claimed after it was picked is young again when it is deleted.
+    let done = sqlx::query!(
+        r#"
+        with old as materialized (
+            select identity_id, route, key
+              from idempotency_keys
+             where created_at < (select lh_now()) - $1 * interval '1 second'
+             order by created_at
+             limit $2
+               for update skip locked
+        )
+        delete from idempotency_keys k
+         using old o
+         where k.identity_id = o.identity_id
+           and k.route = o.route
+           and k.key = o.key
+           and k.created_at < (select lh_now()) - $1 * interval '1 second'
+        "#,
+        kept.as_secs_f64(),
+        i64::from(limit),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -33,7 +33,7 @@ pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::lease::{lease_next, renew};
 pub use store::maintenance::{
-    Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due, sweep_idempotency_keys,
+    Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due,
 };
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, nudge_unique, retry};

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use domain::idempotency::{self, Begun, Call};
+use domain::ids::IdentityId;
 use domain::queue;
+use sqlx::Connection as _;
 
 use crate::support::{Queue, worker};
 
@@ -75,4 +78,27 @@ async fn a_worker_is_live_draining_silent_or_stopped() {
     assert_eq!(state().await, "draining");
     queue::stop_worker(&mut conn, me.worker).await.expect("stopped");
     assert_eq!(state().await, "stopped");
+}
+
+/// a key whose time is over and that is being claimed again is not swept away under its new holder.
+#[tokio::test]
+async fn a_sweep_passes_by_a_key_that_is_claimed_again() {
+    let q = Queue::start().await;
+    let identity = IdentityId::generate();
+    sqlx::query("set session_replication_role = replica").execute(q.db.pool()).await.expect("no foreign keys here");
+    let call = |key| Call { identity, route: "POST /v1/jobs", key, request_hash: [7; 32] };
+    let mut conn = q.db.session().await;
+    sqlx::query("set session_replication_role = replica").execute(&mut conn).await.expect("no foreign keys here");
+    for key in ["again", "old"] {
+        assert_eq!(idempotency::begin(&mut conn, &call(key)).await.expect("answers"), Begun::First);
+    }
+    q.db.clock().advance(idempotency::KEPT + Duration::from_secs(1)).await;
+    let mut tx = conn.begin().await.expect("a transaction");
+    assert_eq!(idempotency::begin(&mut tx, &call("again")).await.expect("answers"), Begun::First);
+    assert_eq!(idempotency::sweep(&mut *q.conn().await, 100).await.expect("no wait"), 1, "the other one");
+    tx.commit().await.expect("committed");
+    assert_eq!(idempotency::sweep(&mut *q.conn().await, 100).await.expect("answers"), 0);
+    assert_eq!(idempotency::begin(&mut conn, &call("again")).await.expect("answers").clone(), Begun::Answered(
+        idempotency::Answer { status: 0, body: String::new() }
+    ));
 }

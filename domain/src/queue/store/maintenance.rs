@@ -1,7 +1,5 @@
 //! Sweeps that any worker may make at any time: bounded, idempotent, without a leader.
 
-use std::time::Duration;
-
 use sqlx::PgConnection;
 
 use crate::queue::policy::CANCEL_GRACE;
@@ -231,28 +229,4 @@ pub async fn add_throughput(
     .execute(conn)
     .await?;
     Ok(())
-}
-
-/// Forgets at most `limit` idempotency keys that are older than `keep`; returns how many.
-///
-/// # Errors
-/// Only the database's.
-pub async fn sweep_idempotency_keys(conn: &mut PgConnection, keep: Duration, limit: u16) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query!(
-        r#"
-        delete from idempotency_keys
-         where (identity_id, route, key) in (
-               select identity_id, route, key
-                 from idempotency_keys
-                where created_at < (select lh_now()) - $1 * interval '1 second'
-                order by created_at
-                limit $2
-               )
-        "#,
-        keep.as_secs_f64(),
-        i64::from(limit),
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
 }
