@@ -7,7 +7,7 @@ use domain::ids::IdentityId;
 use domain::queue;
 use sqlx::Connection as _;
 
-use crate::support::{Queue, worker};
+use crate::support::{Queue, job, worker};
 
 #[tokio::test]
 async fn counters_add_up_by_minute_and_from_many_processes_at_once() {
@@ -78,6 +78,33 @@ async fn a_worker_is_live_draining_silent_or_stopped() {
     assert_eq!(state().await, "draining");
     queue::stop_worker(&mut conn, me.worker).await.expect("stopped");
     assert_eq!(state().await, "stopped");
+}
+
+/// Q-051: the marks walk the leases by their own index, however many jobs wait.
+#[tokio::test]
+async fn the_marks_of_what_changed_read_the_leases_and_not_the_backlog() {
+    let q = Queue::start().await;
+    let jobs: Vec<_> = (0..3000).map(|_| job()).collect();
+    let mut conn = q.conn().await;
+    queue::enqueue_many(&mut conn, &jobs).await.expect("enqueued");
+    let leased = q.lease_up_to(3).await;
+    for held in &leased {
+        let progress = queue::Progress { done: 1, ..queue::Progress::default() };
+        queue::set_progress(&mut conn, held.lease, &progress).await.expect("set");
+    }
+    sqlx::query("analyze jobs").execute(&mut *conn).await.expect("analyzed");
+    let mut tx = conn.begin().await.expect("a transaction");
+    queue::change_marks(&mut tx).await.expect("marks");
+    let (walks, rows): (i64, i64) = sqlx::query_as(
+        "select pg_stat_get_xact_numscans('jobs_running'::regclass),
+                pg_stat_get_xact_tuples_returned('jobs'::regclass)
+                + pg_stat_get_xact_tuples_fetched('jobs'::regclass)",
+    )
+    .fetch_one(&mut *tx)
+    .await
+    .expect("counts");
+    assert_eq!(walks, 1, "the index of the leases");
+    assert!(rows < 20, "{rows} rows were read");
 }
 
 /// Q-022: a key whose time is over and that is being claimed again is not swept away under its new holder.
