@@ -257,3 +257,30 @@ async fn the_last_step_again_is_no_second_one() {
     queue::append_step(&mut conn, next, "copy", &json!({"at": 1}), &json!({})).await.expect("another holder's");
     assert_eq!(kept(&mut conn).await.len(), 5);
 }
+
+/// the passes of a snoozing job fold into one row, and each of their holders is still told that it did it;
+/// one whose lease was taken away between them is not.
+#[tokio::test]
+async fn already_done_is_told_for_every_folded_pass() {
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let mut passes = Vec::new();
+    let mut taken = None;
+    for turn in 0..4 {
+        if turn == 2 {
+            taken = Some(q.lease().await.lease);
+            q.expire_and_rescue().await;
+        }
+        let lease = q.lease().await.lease;
+        q.settle(lease, snoozed(1)).await;
+        passes.push(lease);
+        q.db.clock().advance(Duration::from_secs(2)).await;
+        q.stage().await;
+    }
+    let running = q.lease().await.lease;
+    for lease in &passes {
+        assert_eq!(q.settle(*lease, snoozed(1)).await, Fate::Already);
+    }
+    assert_eq!(q.complete(taken.expect("one was taken")).await, Fate::Lost);
+    assert_eq!(q.complete(running).await, Fate::Settled(JobState::Completed));
+}

@@ -241,12 +241,23 @@ async fn settled_before(conn: &mut PgConnection, leases: &[Lease]) -> Result<Vec
           from unnest($1::uuid[], $2::bigint[]) as a(id, fence)
          where exists (select from jobs j where j.id = a.id and j.settled_fence = a.fence)
             or exists (select from jobs_finished f where f.id = a.id and f.settled_fence = a.fence)
-            or exists (
-                   select
-                     from job_attempts t
-                    where t.job_id = a.id
-                      and t.last_fence = a.fence
-                      and t.outcome <> 'interrupted'
+            -- The passes of a snoozing job stand in one row, from the first one's fence to the last one's. A lease
+            -- between them that was taken away has a row of its own.
+            or (
+                   exists (
+                       select
+                         from job_attempts t
+                        where t.job_id = a.id
+                          and t.first_fence <= a.fence
+                          and t.last_fence >= a.fence
+                   )
+               and not exists (
+                       select
+                         from job_attempts t
+                        where t.job_id = a.id
+                          and t.last_fence = a.fence
+                          and t.outcome = 'interrupted'
+                   )
                )
         "#,
         &ids,
