@@ -46,7 +46,8 @@ create table jobs (
     traceparent      text,
     constraint jobs_state_check check (state in ('scheduled', 'available', 'running', 'retryable')),
     constraint jobs_priority_check check (priority between -100 and 100),
-    constraint jobs_max_attempts_check check (max_attempts between 1 and 1000),
+    -- No upper bound: the door bounds what is asked for, and an operator's retry allows one attempt more.
+    constraint jobs_max_attempts_check check (max_attempts >= 1),
     constraint jobs_max_interruptions_check check (max_interruptions between 1 and 1000),
     constraint jobs_running_check check (
         (state = 'running') = (worker_id is not null) and (state = 'running') = (lease_expires_at is not null)

@@ -182,6 +182,20 @@ async fn a_retry_under_a_taken_unique_key_is_a_conflict_and_loses_nothing() {
     assert_eq!(q.dump().await, before);
 }
 
+/// the one attempt more that a retry allows is allowed also behind the most that may be asked for.
+#[tokio::test]
+async fn a_retry_brings_back_a_job_whose_thousand_attempts_are_spent() {
+    let q = Queue::start().await;
+    let mut wanted = job();
+    wanted.max_attempts = 1000;
+    let id = q.enqueue_as(wanted).await;
+    sqlx::query("update jobs set attempt = 999").execute(q.db.pool()).await.expect("spent");
+    let lease = q.lease().await.lease;
+    assert_eq!(q.settle(lease, failed()).await, Fate::Settled(JobState::Discarded));
+    queue::retry(&mut *q.conn().await, id, None).await.expect("brought back");
+    assert_eq!((q.job(id).await.attempt, q.job(id).await.max_attempts), (1000, 1001));
+}
+
 #[tokio::test]
 async fn a_nudge_makes_the_waiting_holder_of_a_key_due() {
     let q = Queue::start().await;
