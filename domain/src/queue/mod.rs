@@ -36,7 +36,7 @@ pub use store::maintenance::{
     Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due,
 };
 pub use store::marks::change_marks;
-pub use store::operate::{Cancelled, cancel, nudge_unique, retry};
+pub use store::operate::{Cancelled, cancel, retry};
 pub use store::read::{attempts, get, list, logs, overview, queues, steps, throughput};
 pub use store::settle::settle;
 pub use store::submit::{enqueue, enqueue_many};

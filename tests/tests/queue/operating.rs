@@ -196,16 +196,23 @@ async fn a_retry_brings_back_a_job_whose_thousand_attempts_are_spent() {
     assert_eq!((q.job(id).await.attempt, q.job(id).await.max_attempts), (1000, 1001));
 }
 
+/// the second of two retries finds the job live again, not absent.
 #[tokio::test]
-async fn a_nudge_makes_the_waiting_holder_of_a_key_due() {
+async fn a_retry_that_waited_for_another_is_told_that_the_job_is_due() {
     let q = Queue::start().await;
-    let id = q.enqueue_as(job().unique("k")).await;
-    let nudge =
-        async || queue::nudge_unique(&mut *q.conn().await, &crate::support::kind(), "k").await.expect("answers");
-    assert!(!nudge().await, "it is due already");
+    let id = q.enqueue().await;
     let lease = q.lease().await.lease;
-    assert!(!nudge().await, "it runs");
-    q.settle(lease, snoozed(3600)).await;
-    assert!(nudge().await);
-    assert_eq!(q.lease().await.lease.job, id);
+    q.settle(lease, discarded()).await;
+    let mut session = q.db.session().await;
+    let mut tx = sqlx::Connection::begin(&mut session).await.expect("a transaction");
+    queue::retry(&mut tx, id, None).await.expect("brought back");
+    let pool = q.db.pool().clone();
+    let second = tokio::spawn(async move {
+        let mut conn = pool.acquire().await.expect("a connection");
+        queue::retry(&mut conn, id, None).await
+    });
+    q.db.until_blocked().await;
+    tx.commit().await.expect("committed");
+    let told = second.await.expect("done");
+    assert!(matches!(told, Err(Error::Conflict { state: JobState::Available, .. })), "{told:?}");
 }

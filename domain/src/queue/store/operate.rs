@@ -2,7 +2,7 @@
 
 use sqlx::{Connection as _, PgConnection};
 
-use crate::ids::{JobId, Kind};
+use crate::ids::JobId;
 use crate::queue::{Error, JobState};
 
 /// What a cancel came to.
@@ -104,6 +104,15 @@ pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>)
 }
 
 async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
+    if retry_live(&mut *conn, id, if_revision).await? || retry_finished(&mut *conn, id, if_revision).await? {
+        return Ok(());
+    }
+    // The finished row that it waited for may have been brought back by another retry: it is live again then.
+    if retry_live(conn, id, if_revision).await? { Ok(()) } else { Err(Error::NotFound(id)) }
+}
+
+/// Answers whether there is such a live job.
+async fn retry_live(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<bool, Error> {
     let live = sqlx::query!(r#"select state as "state: JobState", revision from jobs where id = $1 for update"#, id.0,)
         .fetch_optional(&mut *conn)
         .await?;
@@ -129,8 +138,13 @@ async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i6
         )
         .execute(conn)
         .await?;
-        return Ok(());
+        return Ok(true);
     }
+    Ok(false)
+}
+
+/// Answers whether there is such a finished job.
+async fn retry_finished(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<bool, Error> {
     let done = sqlx::query!(
         r#"
         select state as "state: JobState", revision, kind, unique_key
@@ -142,7 +156,7 @@ async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i6
     )
     .fetch_optional(&mut *conn)
     .await?;
-    let Some(row) = done else { return Err(Error::NotFound(id)) };
+    let Some(row) = done else { return Ok(false) };
     refuse_stale(id, if_revision, row.revision)?;
     if row.state == JobState::Completed {
         let why = "it is done: enqueue a new job to do it again";
@@ -186,28 +200,7 @@ async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i6
         let why = "another live job of its kind carries its unique key: cancel that one first";
         return Err(Error::Conflict { id, state: row.state, why });
     }
-    Ok(())
-}
-
-/// Makes the live job of this kind and unique key due now, if it waits; returns whether it did.
-///
-/// # Errors
-/// Only the database's.
-pub async fn nudge_unique(conn: &mut PgConnection, kind: &Kind, unique_key: &str) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
-        r#"
-        update jobs
-           set state = 'available', run_at = (select lh_now()), revision = revision + 1
-         where kind = $1
-           and unique_key = $2
-           and state in ('scheduled', 'retryable')
-        "#,
-        kind.as_str(),
-        unique_key,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(true)
 }
 
 fn refuse_stale(id: JobId, expected: Option<i64>, found: i64) -> Result<(), Error> {
