@@ -228,3 +228,23 @@ async fn a_child_is_enqueued_under_its_parents_lease() {
     assert_eq!(of, Some(parent.0));
     assert_eq!(q.job(child.id).await.kind, kind());
 }
+
+/// calls in opposite orders wait for each other's keys in one order, and none of them deadlocks.
+#[tokio::test]
+async fn bulk_calls_wait_for_each_others_keys_in_one_order() {
+    let q = Queue::start().await;
+    let mut session = q.db.session().await;
+    let mut tx = session.begin().await.expect("a transaction");
+    queue::enqueue(&mut tx, &job().unique("a")).await.expect("enqueued");
+    let pool = q.db.pool().clone();
+    let other = tokio::spawn(async move {
+        let mut conn = pool.acquire().await.expect("a connection");
+        queue::enqueue_many(&mut conn, &[job().unique("z"), job().unique("a")]).await
+    });
+    q.db.until_blocked().await;
+    let z = queue::enqueue(&mut tx, &job().unique("z")).await.expect("the other waits for a, and holds nothing yet");
+    assert!(matches!(z, Enqueued::Created(_)));
+    tx.commit().await.expect("committed");
+    let made = other.await.expect("done").expect("no deadlock");
+    assert!(made.iter().all(|made| matches!(made, Enqueued::Existing(_))), "{made:?}");
+}

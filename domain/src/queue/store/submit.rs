@@ -73,8 +73,9 @@ async fn insert(
             select *
               from unnest($1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::smallint[], $6::timestamptz[], $7::int[],
                           $8::int[], $9::bigint[], $10::bool[], $11::jsonb[], $12::text[], $13::text[])
+                   with ordinality
                    as a(id, kind, queue, args, priority, run_at, max_attempts, max_interruptions, deadline_ms,
-                        protected, tags, unique_key, traceparent)
+                        protected, tags, unique_key, traceparent, n)
         )
         insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, max_attempts, max_interruptions,
                           deadline_ms, protected, tags, unique_key, traceparent)
@@ -85,6 +86,8 @@ async fn insert(
                case when tags = '[]' then '{}' else array(select jsonb_array_elements_text(tags)) end,
                unique_key, traceparent
           from asked
+         -- Two calls that meet in their keys wait for each other in one order, whatever order their callers gave.
+         order by kind, unique_key, n
             on conflict (kind, unique_key) where unique_key is not null do nothing
         returning id
         "#,
