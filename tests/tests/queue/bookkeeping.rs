@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use domain::idempotency::{self, Begun, Call};
-use domain::ids::IdentityId;
-use domain::queue;
+use domain::ids::{IdentityId, JobId};
+use domain::queue::{self, JobState, policy};
+use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::support::{Queue, job, worker};
+use crate::support::{LEASE, Queue, failed, job, worker};
 
 #[tokio::test]
 async fn counters_add_up_by_minute_and_from_many_processes_at_once() {
@@ -128,4 +129,82 @@ async fn a_sweep_passes_by_a_key_that_is_claimed_again() {
     assert_eq!(idempotency::begin(&mut conn, &call("again")).await.expect("answers").clone(), Begun::Answered(
         idempotency::Answer { status: 0, body: String::new() }
     ));
+}
+
+async fn row(q: &Queue, table: &str, id: JobId) -> serde_json::Map<String, Value> {
+    let sql = format!("select to_jsonb(t) from {table} t where id = $1");
+    let row: Value = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+        .bind(id.0)
+        .fetch_one(q.db.pool())
+        .await
+        .expect("the row");
+    row.as_object().expect("an object").clone()
+}
+
+/// Q-055: whichever way a job ends, its finished row carries every column that both tables have.
+#[tokio::test]
+async fn every_way_to_the_finished_jobs_carries_every_column() {
+    for way in ["settled", "rescued", "cancel ignored", "cancelled"] {
+        let q = Queue::start().await;
+        let mut wanted = job();
+        wanted.priority = 7;
+        wanted.max_attempts = 11;
+        wanted.max_interruptions = 13;
+        wanted.protected = way != "cancelled";
+        wanted.deadline = Some(Duration::from_millis(1234));
+        wanted.tags = vec!["a tag".to_owned()];
+        wanted.unique_key = Some("a key".to_owned());
+        wanted.traceparent = Some("00-aa-bb-01".to_owned());
+        let id = q.enqueue_as(wanted).await;
+        let held = q.lease().await.lease;
+        q.settle(held, failed()).await;
+        q.db.clock().advance(Duration::from_secs(11)).await;
+        q.stage().await;
+        let held = q.lease().await.lease;
+        if way == "cancelled" {
+            q.settle(held, failed()).await;
+        }
+        sqlx::query(
+            "update jobs set interruptions = 3, concurrency_key = 'limited', parent_id = gen_random_uuid(),
+                             progress = '{\"done\": 5}', revision = 70,
+                             cancel_requested_at = case when $1 in ('rescued', 'cancel ignored') then lh_now() end",
+        )
+        .bind(way)
+        .execute(q.db.pool())
+        .await
+        .expect("filled");
+        let before = row(&q, "jobs", id).await;
+        match way {
+            "settled" => drop(q.complete(held).await),
+            "rescued" => q.expire_and_rescue().await,
+            "cancel ignored" => {
+                q.db.clock().advance(policy::CANCEL_GRACE.max(LEASE) + Duration::from_secs(1)).await;
+                queue::cancel_ignored(&mut *q.conn().await, 10).await.map(drop).expect("answers");
+            }
+            _ => queue::cancel(&mut *q.conn().await, id, "asked", None).await.map(drop).expect("cancelled"),
+        }
+        let after = row(&q, "jobs_finished", id).await;
+        let done = if way == "settled" { JobState::Completed } else { JobState::Cancelled };
+        assert_eq!(q.job(id).await.state, done, "{way}");
+        for (column, was) in &before {
+            let Some(is) = after.get(column) else { continue };
+            let expected = match (column.as_str(), way) {
+                // Whose outcome ended the job; what others settled before stands in the attempts.
+                ("settled_fence", "settled") => json!(held.fence),
+                ("settled_fence", _) => Value::Null,
+                ("state", _) => json!(done),
+                ("revision", _) => json!(71),
+                ("interruptions", "rescued") => json!(4),
+                ("last_error", "settled") => was.clone(),
+                ("last_error", _) => is.clone(),
+                // A job that waits has no holder.
+                ("worker_id", "cancelled") => Value::Null,
+                _ => {
+                    assert!(!was.is_null(), "{way}: {column} is not filled, so nothing is seen of it");
+                    was.clone()
+                }
+            };
+            assert_eq!(*is, expected, "{way}: {column}");
+        }
+    }
 }
