@@ -1,6 +1,6 @@
 //! The model: what each verb should do, in plain Rust over a vector of rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use domain::queue::policy::CANCEL_GRACE;
 use domain::queue::{Cancelled, Fate, JobState, Rescued};
@@ -34,8 +34,6 @@ pub struct Row {
     pub steps: usize,
     /// Leases that settled this job and would be told so again.
     already: BTreeSet<LeaseNo>,
-    /// The last snoozed pass of each attempt: passes of one attempt fold, and the older ones are forgotten.
-    snoozed: BTreeMap<i32, LeaseNo>,
 }
 
 /// Why a verb refused.
@@ -82,7 +80,6 @@ impl Model {
             cancel_asked_s: None,
             steps: 0,
             already: BTreeSet::new(),
-            snoozed: BTreeMap::new(),
         });
         Ok(self.rows.len() - 1)
     }
@@ -158,9 +155,6 @@ impl Model {
             match ending {
                 Ending::Snooze { .. } => {
                     row.run_at = now;
-                    if let Some(older) = row.snoozed.insert(row.attempt, lease) {
-                        row.already.remove(&older);
-                    }
                     row.attempt -= 1;
                 }
                 Ending::Release => row.attempt -= 1,
