@@ -20,6 +20,8 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub const IDLE_IN_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest wait for a free connection of the pool.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// SQLSTATE of a statement that was ended before its end.
+const QUERY_CANCELED: &str = "57014";
 /// SQLSTATE of a statement that waited too long for a lock.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Tries of a transaction that lost a deadlock or a serialization race.
@@ -195,18 +197,23 @@ pub fn unavailable(error: &sqlx::Error) -> bool {
             | sqlx::Error::Protocol(_)
             | sqlx::Error::WorkerCrashed
     );
-    // 57P0x: shutting down, starting up, crash; 08: connection; 53: out of resources; 57014: statement timeout;
-    // 25P03: idle in a transaction.
+    // 57P0x: shutting down, starting up, crash; 08: connection; 53: out of resources; 25P03: idle in a transaction.
     no_answer
         || error.as_database_error().and_then(|e| e.code()).is_some_and(|code| {
             code.starts_with("57P")
                 || code.starts_with("08")
                 || code.starts_with("53")
-                || code == "57014"
                 || code == "25006"
                 || code == "25P03"
         })
+        || timed_out(error)
         || lock_timed_out(error)
+}
+
+/// Whether the database ended a statement because it took longer than it may.
+#[must_use]
+pub fn timed_out(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|e| e.code()).is_some_and(|code| code == QUERY_CANCELED)
 }
 
 /// Runs a whole transaction again, at most eight times, while it loses deadlocks or serialization races.
