@@ -31,17 +31,20 @@ pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
 pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
+pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
 pub use store::lease::{lease_next, renew};
-pub use store::maintenance::{
-    Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due,
-};
+pub use store::maintenance::{Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
-pub use store::read::{attempts, get, list, logs, overview, queues, steps, throughput};
+pub use store::read::{
+    attempts, attempts_before, get, list, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
+};
 pub use store::settle::settle;
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
-pub use store::workers::{drain_worker, list_workers, live_workers, register_worker, seen_worker, stop_worker, worker};
+pub use store::workers::{
+    drain_worker, list_workers, live_workers, register_worker, seen_worker, stop_worker, worker, workers_before,
+};
 pub use view::{
     Attempt, ChangeMarks, Filter, Job, LeaseView, LogLine, Overview, Page, Progress, QueueView, RefusedWrite, Step,
     ThroughputPoint, WorkerView,

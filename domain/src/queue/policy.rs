@@ -6,6 +6,10 @@ use crate::ids::{Kind, QueueName};
 
 /// Largest payload of a job, in bytes of its JSON text.
 pub const MAX_PAYLOAD_BYTES: usize = 256 * 1024;
+/// Most bytes of one step: its name, and its cursor and evidence as JSON text.
+pub const MAX_STEP_BYTES: usize = 64 * 1024;
+/// Most bytes of a job's progress, as JSON text.
+pub const MAX_PROGRESS_BYTES: usize = 16 * 1024;
 /// Most tags of a job, and the longest of each.
 pub const MAX_TAGS: usize = 20;
 /// Longest tag and longest unique key, in characters.
@@ -16,6 +20,8 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(3600);
 /// How long a running job may ignore its cancellation before it is fenced off.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(30);
+/// How long a worker may be unheard before it counts as silent: three missed beats of ten seconds.
+pub const SILENT_AFTER: Duration = Duration::from_secs(30);
 /// Share of a lease's life that its holder keeps as a margin before the database's expiry.
 pub const MARGIN_SHARE: u32 = 6;
 

@@ -213,8 +213,10 @@ pub struct QueueView {
     pub name: String,
     /// Due jobs, at most `COUNT_LIMIT`, where the rest is not counted.
     pub available: i64,
-    /// Jobs that wait for their time or their next attempt, bounded likewise.
+    /// Jobs that wait for their time or their next attempt, among the first `COUNT_LIMIT` of all queues to become due.
     pub waiting: i64,
+    /// Whether more may wait than `waiting` says: so many wait in all queues that not all were looked at.
+    pub waiting_at_least: bool,
     /// Leased jobs.
     pub running: i64,
     /// Since when the oldest due job waits.

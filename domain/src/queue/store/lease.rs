@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::clock::millis;
 use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::{Fence, Lease};
 use crate::queue::{Leased, Renewed, WorkerSpec};
@@ -201,8 +202,4 @@ pub(super) async fn still_held(conn: &mut PgConnection, leases: &[Lease]) -> Res
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|r| Lease { job: r.id, fence: r.fence }).collect())
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

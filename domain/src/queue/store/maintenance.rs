@@ -2,6 +2,7 @@
 
 use sqlx::PgConnection;
 
+use crate::clock::millis;
 use crate::queue::policy::CANCEL_GRACE;
 
 /// What one rescue did.
@@ -59,6 +60,8 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
                       j.protected, j.max_interruptions, j.progress,
                       j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason, e.to_state
         ), kept as (
+            -- Without settled_fence, as in each end that no holder wrote: it names the holder whose outcome ended the
+            -- job. What holders settled before stands in the attempts.
             insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                        max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
                                        protected, max_interruptions,
@@ -143,7 +146,7 @@ pub async fn stage_due(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx:
 /// # Errors
 /// Only the database's.
 pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx::Error> {
-    let grace_ms = i64::try_from(CANCEL_GRACE.as_millis()).unwrap_or(i64::MAX);
+    let grace_ms = millis(CANCEL_GRACE);
     let done = sqlx::query!(
         r#"
         with ignored as materialized (
@@ -168,6 +171,7 @@ pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, 
              where j.id = i.id
             returning j.*
         )
+        -- Without settled_fence: no holder wrote this end.
         insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                    max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
                                    protected, max_interruptions,

@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 
 use crate::queue::ChangeMarks;
+use crate::queue::policy::SILENT_AFTER;
 
 /// Reads the marks: a few index look-ups, however many jobs there are.
 ///
@@ -28,7 +29,7 @@ pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::
                    (select string_agg(w.state, ',' order by w.id) from (
                        select id, concat(id, case
                                   when stopped_at is not null then 's'
-                                  when seen_at < (select lh_now()) - interval '30 seconds' then '?'
+                                  when seen_at < (select lh_now()) - $1::float8 * interval '1 second' then '?'
                                   when draining_at is not null then 'd'
                               end) as state
                          from workers
@@ -36,7 +37,8 @@ pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::
                         order by seen_at desc
                         limit 1000
                    ) w)) as "workers!"
-        "#
+        "#,
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_one(conn)
     .await

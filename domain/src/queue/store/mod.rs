@@ -1,6 +1,7 @@
 //! The queue's SQL.
 
 pub mod evidence;
+pub mod figures;
 pub mod lease;
 pub mod maintenance;
 pub mod marks;

@@ -72,6 +72,7 @@ async fn cancel_inside(
         with gone as (
             delete from jobs where id = $1 returning *
         )
+        -- Without settled_fence: no holder wrote this end, and a retry then makes no second row of an attempt.
         insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                    max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
                                    protected, max_interruptions,

@@ -1,13 +1,11 @@
-//! Reading. Every list is bounded and ordered; nothing here counts the backlog.
+//! Reading jobs. Every list is bounded and ordered; nothing here counts the backlog.
 
 use sqlx::PgConnection;
 
 use crate::clock::Timestamp;
 use crate::ids::{JobId, Kind, QueueName, WorkerId};
 use crate::lease::Fence;
-use crate::queue::{
-    Attempt, Filter, Job, JobState, LeaseView, LogLine, Overview, Page, QueueView, Step, ThroughputPoint,
-};
+use crate::queue::{Attempt, Filter, Job, JobState, LeaseView, LogLine, Page, Step};
 
 struct Row {
     id: JobId,
@@ -195,6 +193,19 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resul
 /// # Errors
 /// Only the database's.
 pub async fn attempts(conn: &mut PgConnection, id: JobId) -> Result<Vec<Attempt>, sqlx::Error> {
+    attempts_before(conn, id, None, 50).await
+}
+
+/// A job's ended attempts, newest first: those whose last fence is below `before`, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn attempts_before(
+    conn: &mut PgConnection,
+    id: JobId,
+    before: Option<i64>,
+    limit: u16,
+) -> Result<Vec<Attempt>, sqlx::Error> {
     sqlx::query_as!(
         Attempt,
         r#"
@@ -202,160 +213,127 @@ pub async fn attempts(conn: &mut PgConnection, id: JobId) -> Result<Vec<Attempt>
                worker_id as "worker: WorkerId", started_at, ended_at, passes, error
           from job_attempts
          where job_id = $1
+           and ($2::bigint is null or last_fence < $2)
          order by last_fence desc
-         limit 50
+         limit $3
         "#,
         id.0,
+        before,
+        i64::from(limit),
     )
     .fetch_all(conn)
     .await
 }
 
-/// A job's steps from the first, at most 10,000.
+/// A job's steps from the first: what a later attempt goes on from. A job keeps at most 10,000.
 ///
 /// # Errors
 /// Only the database's.
 pub async fn steps(conn: &mut PgConnection, id: JobId) -> Result<Vec<Step>, sqlx::Error> {
+    steps_after(conn, id, 0, 10_000).await
+}
+
+/// A job's steps behind `after`, in their order, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn steps_after(conn: &mut PgConnection, id: JobId, after: i32, limit: u16) -> Result<Vec<Step>, sqlx::Error> {
     sqlx::query_as!(
         Step,
         r#"
         select seq, fence as "fence: Fence", name, cursor, evidence, at
           from job_steps
          where job_id = $1
+           and seq > $2
          order by seq
-         limit 10000
+         limit $3
         "#,
         id.0,
+        after,
+        i64::from(limit),
     )
     .fetch_all(conn)
     .await
 }
 
-/// A job's log from the oldest kept line, at most 1,000.
+/// The newest steps of a job, at most `limit`, in their order.
+///
+/// # Errors
+/// Only the database's.
+pub async fn newest_steps(conn: &mut PgConnection, id: JobId, limit: u16) -> Result<Vec<Step>, sqlx::Error> {
+    let mut steps = sqlx::query_as!(
+        Step,
+        r#"
+        select seq, fence as "fence: Fence", name, cursor, evidence, at
+          from job_steps
+         where job_id = $1
+         order by seq desc
+         limit $2
+        "#,
+        id.0,
+        i64::from(limit),
+    )
+    .fetch_all(conn)
+    .await?;
+    steps.reverse();
+    Ok(steps)
+}
+
+/// A job's log from the oldest kept line. A job keeps at most 1,000.
 ///
 /// # Errors
 /// Only the database's.
 pub async fn logs(conn: &mut PgConnection, id: JobId) -> Result<Vec<LogLine>, sqlx::Error> {
+    logs_after(conn, id, 0, 1000).await
+}
+
+/// The kept lines of a job's log behind `after`, in their order, at most `limit`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn logs_after(
+    conn: &mut PgConnection,
+    id: JobId,
+    after: i32,
+    limit: u16,
+) -> Result<Vec<LogLine>, sqlx::Error> {
     sqlx::query_as!(
         LogLine,
         r#"
         select seq, fence as "fence: Fence", at, level, line
           from job_logs
          where job_id = $1
+           and seq > $2
          order by seq
-         limit 1000
+         limit $3
         "#,
         id.0,
+        after,
+        i64::from(limit),
     )
     .fetch_all(conn)
     .await
 }
 
-/// Every queue that has live jobs or that a live worker names, at most 1,000, by name.
-///
-/// The names are found by jumps along the index, one for each queue; the counts stop at their limit.
+/// The newest lines of a job's log, at most `limit`, in their order.
 ///
 /// # Errors
 /// Only the database's.
-///
-/// Source: the PostgreSQL wiki, "Loose indexscan".
-pub async fn queues(conn: &mut PgConnection) -> Result<Vec<QueueView>, sqlx::Error> {
-    sqlx::query_as!(
-        QueueView,
+pub async fn newest_logs(conn: &mut PgConnection, id: JobId, limit: u16) -> Result<Vec<LogLine>, sqlx::Error> {
+    let mut lines = sqlx::query_as!(
+        LogLine,
         r#"
-        with recursive live as (
-            (select queue from jobs where state = 'available' order by queue limit 1)
-             union all
-            select (select j.queue from jobs j where j.state = 'available' and j.queue > l.queue order by j.queue limit 1)
-              from live l
-             where l.queue is not null
-        ), served as (
-            select distinct unnest(queues) as queue
-              from workers
-             where stopped_at is null
-               and seen_at > (select lh_now()) - interval '30 seconds'
-        ), busy as materialized (
-            select queue, count(*) as running from jobs where worker_id is not null group by queue
-        ), parked as materialized (
-            select queue, count(*) as waiting
-              from (select queue from jobs where state in ('scheduled', 'retryable') order by run_at, id limit $1) p
-             group by queue
-        ), named as (
-            select queue from live where queue is not null
-             union
-            select queue from served
-             union
-            select queue from busy
-             union
-            select queue from parked
-        )
-        select n.queue as "name!",
-               (select count(*) from (
-                   select from jobs j where j.queue = n.queue and j.state = 'available' limit $1) c) as "available!",
-               coalesce(p.waiting, 0) as "waiting!",
-               coalesce(b.running, 0) as "running!",
-               (select min(j.run_at) from (
-                   select run_at from jobs where queue = n.queue and state = 'available' limit $1) j) as oldest_due_at,
-               exists (select from served s where s.queue = n.queue) as "served!"
-          from named n
-          left join busy b on b.queue = n.queue
-          left join parked p on p.queue = n.queue
-         order by n.queue
-         limit 1000
+        select seq, fence as "fence: Fence", at, level, line
+          from job_logs
+         where job_id = $1
+         order by seq desc
+         limit $2
         "#,
-        QueueView::COUNT_LIMIT,
+        id.0,
+        i64::from(limit),
     )
     .fetch_all(conn)
-    .await
-}
-
-/// The figures of the first page.
-///
-/// # Errors
-/// Only the database's.
-pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> {
-    sqlx::query_as!(
-        Overview,
-        r#"
-        select (select lh_now()) as "now!",
-               (select min(j.run_at) from (
-                   select run_at from jobs where state = 'available' order by queue, kind, priority, run_at limit $1
-               ) j) as oldest_due_at,
-               (select count(*) from jobs where worker_id is not null) as "running!",
-               (select count(*) from jobs where worker_id is not null and lease_expires_at < (select lh_now())) as "expired!",
-               (select count(*) from (
-                   select from fenced_writes where at > (select lh_now()) - interval '1 hour' limit $1
-               ) f) as "refused_last_hour!",
-               (select count(*) from workers
-                 where stopped_at is null
-                   and seen_at > (select lh_now()) - interval '30 seconds') as "workers_live!",
-               (select count(*) from workers
-                 where stopped_at is null
-                   and seen_at <= (select lh_now()) - interval '30 seconds'
-                   and seen_at > (select lh_now()) - interval '1 day') as "workers_silent!"
-        "#,
-        QueueView::COUNT_LIMIT,
-    )
-    .fetch_one(conn)
-    .await
-}
-
-/// What was done in the last `minutes`, oldest first.
-///
-/// # Errors
-/// Only the database's.
-pub async fn throughput(conn: &mut PgConnection, minutes: u16) -> Result<Vec<ThroughputPoint>, sqlx::Error> {
-    sqlx::query_as!(
-        ThroughputPoint,
-        r#"
-        select minute, queue, kind, outcome, total
-          from throughput
-         where minute > (select lh_now()) - $1 * interval '1 minute'
-         order by minute, queue, kind, outcome
-         limit 20000
-        "#,
-        f64::from(minutes),
-    )
-    .fetch_all(conn)
-    .await
+    .await?;
+    lines.reverse();
+    Ok(lines)
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
+use crate::clock::millis;
 use crate::db;
 use crate::ids::JobId;
 use crate::lease::{Fence, Lease};
@@ -125,7 +126,7 @@ async fn record(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<H
         outcomes.push(word);
         results.push(result);
         errors.push(error);
-        after_ms.push(wait.map_or(0, |w| i64::try_from(w.as_millis()).unwrap_or(i64::MAX)));
+        after_ms.push(wait.map_or(0, millis));
     }
     let rows = sqlx::query!(
         r#"

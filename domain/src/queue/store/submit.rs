@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::clock::millis;
 use crate::ids::JobId;
 use crate::queue::{Enqueued, Error, NewJob};
 
@@ -25,6 +26,15 @@ pub async fn enqueue(conn: &mut PgConnection, job: &NewJob) -> Result<Enqueued, 
 /// # Errors
 /// [`Error::PayloadTooLarge`], [`Error::Invalid`], or the database's.
 pub async fn enqueue_many(conn: &mut PgConnection, jobs: &[NewJob]) -> Result<Vec<Enqueued>, Error> {
+    enqueue_under(conn, jobs, None).await
+}
+
+/// As [`enqueue_many`]; the new ones carry their parent.
+pub(super) async fn enqueue_under(
+    conn: &mut PgConnection,
+    jobs: &[NewJob],
+    parent: Option<JobId>,
+) -> Result<Vec<Enqueued>, Error> {
     for job in jobs {
         job.check()?;
     }
@@ -36,7 +46,7 @@ pub async fn enqueue_many(conn: &mut PgConnection, jobs: &[NewJob]) -> Result<Ve
         if open.is_empty() {
             break;
         }
-        insert(conn, jobs, &open, &mut made).await?;
+        insert(conn, jobs, parent, &open, &mut made).await?;
         find_existing(conn, jobs, &mut made).await?;
     }
     made.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| Error::Invalid {
@@ -48,6 +58,7 @@ pub async fn enqueue_many(conn: &mut PgConnection, jobs: &[NewJob]) -> Result<Ve
 async fn insert(
     conn: &mut PgConnection,
     jobs: &[NewJob],
+    parent: Option<JobId>,
     open: &[usize],
     made: &mut [Option<Enqueued>],
 ) -> Result<(), sqlx::Error> {
@@ -60,8 +71,7 @@ async fn insert(
     let run_at: Vec<Option<crate::clock::Timestamp>> = pick().map(|j| j.run_at).collect();
     let max_attempts: Vec<i32> = pick().map(|j| j.max_attempts).collect();
     let max_interruptions: Vec<i32> = pick().map(|j| j.max_interruptions).collect();
-    let deadlines: Vec<Option<i64>> =
-        pick().map(|j| j.deadline.map(|d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))).collect();
+    let deadlines: Vec<Option<i64>> = pick().map(|j| j.deadline.map(millis)).collect();
     let protected: Vec<bool> = pick().map(|j| j.protected).collect();
     // Arrays of arrays must be rectangular in PostgreSQL, so the tags travel as JSON.
     let tags: Vec<serde_json::Value> = pick().map(|j| serde_json::json!(j.tags)).collect();
@@ -78,13 +88,13 @@ async fn insert(
                         protected, tags, unique_key, traceparent, n)
         )
         insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, max_attempts, max_interruptions,
-                          deadline_ms, protected, tags, unique_key, traceparent)
+                          deadline_ms, protected, tags, unique_key, traceparent, parent_id)
         select id, kind, queue,
                case when run_at > (select lh_now()) then 'scheduled' else 'available' end,
                priority, coalesce(run_at, (select lh_now())), (select lh_now()), args, max_attempts, max_interruptions,
                deadline_ms, protected,
                case when tags = '[]' then '{}' else array(select jsonb_array_elements_text(tags)) end,
-               unique_key, traceparent
+               unique_key, traceparent, $14
           from asked
          -- Two calls that meet in their keys wait for each other in one order, whatever order their callers gave.
          order by kind, unique_key, n
@@ -104,6 +114,7 @@ async fn insert(
         &tags,
         &unique_keys as &[Option<&str>],
         &traces as &[Option<&str>],
+        parent.map(|id| id.0),
     )
     .fetch_all(conn)
     .await?;

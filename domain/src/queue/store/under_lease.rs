@@ -5,7 +5,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::ids::JobId;
 use crate::lease::{Lease, LeaseLost};
-use crate::queue::{Enqueued, Error, NewJob, Progress};
+use crate::queue::{Enqueued, Error, NewJob, Progress, policy};
 
 /// Most lines that a job's log keeps.
 const MAX_LOG_LINES: i32 = 1000;
@@ -37,9 +37,14 @@ pub async fn check_lease(conn: &mut PgConnection, lease: Lease) -> Result<bool, 
 /// Replaces the job's progress.
 ///
 /// # Errors
-/// [`Error::LeaseLost`], or the database's.
+/// [`Error::LeaseLost`], [`Error::Invalid`] for more than [`policy::MAX_PROGRESS_BYTES`], or the database's.
 pub async fn set_progress(conn: &mut PgConnection, lease: Lease, progress: &Progress) -> Result<(), Error> {
     let value = serde_json::json!(progress);
+    let size = value.to_string().len();
+    if size > policy::MAX_PROGRESS_BYTES {
+        let rule = format!("{size} bytes, more than {}: keep details in steps or in the log", policy::MAX_PROGRESS_BYTES);
+        return Err(Error::Invalid { field: "progress", rule });
+    }
     let done = sqlx::query!(
         r#"
         update jobs
@@ -63,7 +68,7 @@ pub async fn set_progress(conn: &mut PgConnection, lease: Lease, progress: &Prog
 /// cursor, is that step and adds no row.
 ///
 /// # Errors
-/// [`Error::LeaseLost`], [`Error::Invalid`] beyond 10,000 steps, or the database's.
+/// [`Error::LeaseLost`], [`Error::Invalid`] beyond 10,000 steps or for one of more than 64 KiB, or the database's.
 pub async fn append_step(
     conn: &mut PgConnection,
     lease: Lease,
@@ -71,6 +76,12 @@ pub async fn append_step(
     cursor: &serde_json::Value,
     evidence: &serde_json::Value,
 ) -> Result<(), Error> {
+    let size = name.len() + cursor.to_string().len() + evidence.to_string().len();
+    if size > policy::MAX_STEP_BYTES {
+        let limit = policy::MAX_STEP_BYTES;
+        let rule = format!("name, cursor and evidence are {size} bytes, more than {limit}: keep large data elsewhere");
+        return Err(Error::Invalid { field: "step", rule });
+    }
     let done = sqlx::query!(
         r#"
         with held as (
@@ -138,6 +149,8 @@ async fn is_last_step(
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line: &str) -> Result<(), Error> {
+    // PostgreSQL's text has no NUL; a handler's line is not lost for one.
+    let line = line.replace('\0', "\u{fffd}");
     let done = sqlx::query!(
         r#"
         with held as (
@@ -188,11 +201,8 @@ async fn enqueue_inside(conn: &mut PgConnection, lease: Lease, child: &NewJob) -
     if is_child(&mut *conn, lease.job, child.id).await? {
         return Ok(Enqueued::Created(child.id));
     }
-    let made = super::submit::enqueue(&mut *conn, child).await?;
-    if let Enqueued::Created(id) = made {
-        sqlx::query!("update jobs set parent_id = $2 where id = $1", id.0, lease.job.0).execute(conn).await?;
-    }
-    Ok(made)
+    let mut made = super::submit::enqueue_under(conn, std::slice::from_ref(child), Some(lease.job)).await?;
+    Ok(made.swap_remove(0))
 }
 
 async fn is_child(conn: &mut PgConnection, parent: JobId, child: JobId) -> Result<bool, sqlx::Error> {

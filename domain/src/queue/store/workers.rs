@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::ids::WorkerId;
+use crate::queue::policy::SILENT_AFTER;
 use crate::queue::{WorkerSpec, WorkerView};
 
 /// Registers a worker process.
@@ -78,12 +79,13 @@ pub async fn live_workers(conn: &mut PgConnection) -> Result<u32, sqlx::Error> {
           from (
                select
                  from workers
-                where seen_at > (select lh_now()) - interval '30 seconds'
+                where seen_at > (select lh_now()) - $1::float8 * interval '1 second'
                   and stopped_at is null
                   and draining_at is null
                 limit 10000
                ) w
         "#,
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_one(conn)
     .await?;
@@ -115,7 +117,19 @@ pub async fn stop_worker(conn: &mut PgConnection, worker: WorkerId) -> Result<()
 /// # Errors
 /// Only the database's.
 pub async fn list_workers(conn: &mut PgConnection, limit: u16) -> Result<Vec<WorkerView>, sqlx::Error> {
-    select(conn, None, limit).await
+    select(conn, None, None, limit).await
+}
+
+/// As [`list_workers`], of those whose ids are below `before`.
+///
+/// # Errors
+/// Only the database's.
+pub async fn workers_before(
+    conn: &mut PgConnection,
+    before: Option<WorkerId>,
+    limit: u16,
+) -> Result<Vec<WorkerView>, sqlx::Error> {
+    select(conn, None, before.map(|id| id.0), limit).await
 }
 
 /// One worker; `None` where it never was.
@@ -123,10 +137,16 @@ pub async fn list_workers(conn: &mut PgConnection, limit: u16) -> Result<Vec<Wor
 /// # Errors
 /// Only the database's.
 pub async fn worker(conn: &mut PgConnection, id: WorkerId) -> Result<Option<WorkerView>, sqlx::Error> {
-    Ok(select(conn, Some(id.0), 1).await?.pop())
+    Ok(select(conn, Some(id.0), None, 1).await?.pop())
 }
 
-async fn select(conn: &mut PgConnection, id: Option<Uuid>, limit: u16) -> Result<Vec<WorkerView>, sqlx::Error> {
+/// An id is made at a worker's start and rises with time: its order is that of the starts, and never changes.
+async fn select(
+    conn: &mut PgConnection,
+    id: Option<Uuid>,
+    before: Option<Uuid>,
+    limit: u16,
+) -> Result<Vec<WorkerView>, sqlx::Error> {
     sqlx::query_as!(
         WorkerView,
         r#"
@@ -137,20 +157,22 @@ async fn select(conn: &mut PgConnection, id: Option<Uuid>, limit: u16) -> Result
                w.seen_at, w.clock_skew_ms,
                case
                    when w.stopped_at is not null then 'stopped'
-                   -- Three missed beats of ten seconds.
-                   when w.seen_at < (select lh_now()) - interval '30 seconds' then 'silent'
+                   when w.seen_at < (select lh_now()) - $4::float8 * interval '1 second' then 'silent'
                    when w.draining_at is not null then 'draining'
                    else 'live'
                end as "state!",
                coalesce(h.running, 0) as "running!"
           from workers w
           left join held h on h.worker_id = w.id
-         where ($1::uuid is null and w.seen_at > (select lh_now()) - interval '1 day') or w.id = $1
-         order by w.started_at desc, w.id
-         limit $2
+         where (($1::uuid is null and w.seen_at > (select lh_now()) - interval '1 day') or w.id = $1)
+           and ($2::uuid is null or w.id < $2)
+         order by w.id desc
+         limit $3
         "#,
         id,
+        before,
         i64::from(limit),
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_all(conn)
     .await
