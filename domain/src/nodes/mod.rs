@@ -19,10 +19,13 @@ use crate::ids::{NodeId, QueueName, RegionCode};
 
 mod store;
 
-pub use store::{bump_serial, get, list, put_region, region, regions, register, seen};
+pub use store::{bump_serial, get, list, put_region, put_region_if, region, regions, register, seen};
 
 /// A box that was not heard for so long hosts nothing new: six missed beats of ten seconds.
 pub const SILENT_AFTER: Duration = Duration::from_secs(60);
+
+/// Longest name of a region or a bucket, in characters.
+pub const MAX_NAME_CHARS: usize = 200;
 
 /// Where replicas stand: what the copy of an object must name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +53,30 @@ pub struct RegionSpec {
     pub is_default: bool,
     /// Its bucket; `None` leaves what is known, and the first box to publish one decides.
     pub data: Option<Bucket>,
+}
+
+impl RegionSpec {
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn check(&self) -> Result<(), Error> {
+        let data = self.data.as_ref();
+        let names = [
+            ("name", Some(&self.name)),
+            ("data_bucket", data.map(|bucket| &bucket.name)),
+            ("data_bucket_region", data.map(|bucket| &bucket.region)),
+        ];
+        let bad = |name: &&String| {
+            !(1..=MAX_NAME_CHARS).contains(&name.chars().count()) || name.chars().any(char::is_control)
+        };
+        match names.into_iter().find(|(_, name)| name.as_ref().is_some_and(bad)) {
+            Some((field, _)) => {
+                Err(Error::Invalid { field, rule: "must have 1 to 200 characters, none of them a control character" })
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// A region as it stands.
@@ -162,6 +189,17 @@ pub enum Error {
         expected: Bucket,
         /// What was published.
         published: Bucket,
+    },
+    /// Another region is the default.
+    #[error("another region is the default: take it from that one first")]
+    DefaultTaken,
+    /// The region changed since the caller read it.
+    #[error("region {code} is not at serial {expected}: read it again")]
+    Stale {
+        /// The region.
+        code: RegionCode,
+        /// The serial that the caller expected.
+        expected: i64,
     },
     /// A field is out of its bounds.
     #[error("{field}: {rule}")]

@@ -3,17 +3,38 @@ use sqlx::{Connection as _, PgConnection};
 use super::{Bucket, Capabilities, Error, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER};
 use crate::ids::{NodeId, RegionCode};
 
-/// Most regions that a list shows.
-const MAX_REGIONS: i64 = 200;
 /// Most boxes that a list shows.
 const MAX_NODES: i64 = 1000;
 
 /// Declares a region, or changes what is declared of it; raises its serial.
 ///
 /// # Errors
-/// [`Error::BucketDiffers`] when the region has another bucket already: replicas would be split; or the database's.
+/// [`Error::BucketDiffers`] when the region has another bucket already: replicas would be split; [`Error::DefaultTaken`],
+/// [`Error::Invalid`]; or the database's.
 pub async fn put_region(conn: &mut PgConnection, spec: &RegionSpec) -> Result<Region, Error> {
+    put_region_if(conn, spec, None).await
+}
+
+/// As [`put_region`], only where the region is at this serial.
+///
+/// # Errors
+/// As [`put_region`], and [`Error::Stale`].
+pub async fn put_region_if(
+    conn: &mut PgConnection,
+    spec: &RegionSpec,
+    if_serial: Option<i64>,
+) -> Result<Region, Error> {
+    spec.check()?;
     let mut tx = conn.begin().await?;
+    if let Some(expected) = if_serial {
+        let code = spec.code.as_str();
+        let found = sqlx::query_scalar!("select serial from regions where code = $1 for no key update", code)
+            .fetch_optional(&mut *tx)
+            .await?;
+        if found != Some(expected) {
+            return Err(Error::Stale { code: spec.code.clone(), expected });
+        }
+    }
     let (bucket, bucket_region) = split(spec.data.as_ref());
     sqlx::query!(
         r#"
@@ -39,19 +60,29 @@ pub async fn put_region(conn: &mut PgConnection, spec: &RegionSpec) -> Result<Re
         bucket_region,
     )
     .execute(&mut *tx)
-    .await?;
+    .await
+    .map_err(|error| if another_default(&error) { Error::DefaultTaken } else { error.into() })?;
     let region = region(&mut tx, &spec.code).await?.ok_or_else(|| Error::RegionUnknown(spec.code.clone()))?;
     refuse_other_bucket(&spec.code, region.data.as_ref(), spec.data.as_ref())?;
     tx.commit().await?;
     Ok(region)
 }
 
-/// Every region, by code.
+fn another_default(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.constraint()) == Some("regions_one_default")
+}
+
+/// Regions by code: those behind `after`, with the dormant ones or without, at most `limit`.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn regions(conn: &mut PgConnection) -> Result<Vec<Region>, sqlx::Error> {
-    select_regions(conn, None).await
+pub async fn regions(
+    conn: &mut PgConnection,
+    dormant: bool,
+    after: Option<&RegionCode>,
+    limit: u16,
+) -> Result<Vec<Region>, sqlx::Error> {
+    select_regions(conn, None, dormant, after, limit).await
 }
 
 /// One region; `None` where it was never declared.
@@ -59,10 +90,16 @@ pub async fn regions(conn: &mut PgConnection) -> Result<Vec<Region>, sqlx::Error
 /// # Errors
 /// Only the database's.
 pub async fn region(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<Region>, sqlx::Error> {
-    Ok(select_regions(conn, Some(code)).await?.pop())
+    Ok(select_regions(conn, Some(code), true, None, 1).await?.pop())
 }
 
-async fn select_regions(conn: &mut PgConnection, code: Option<&RegionCode>) -> Result<Vec<Region>, sqlx::Error> {
+async fn select_regions(
+    conn: &mut PgConnection,
+    code: Option<&RegionCode>,
+    dormant: bool,
+    after: Option<&RegionCode>,
+    limit: u16,
+) -> Result<Vec<Region>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"
         select r.code as "code: RegionCode", r.name, r.armed, r.dormant, r.home, r.is_default, r.data_bucket,
@@ -75,13 +112,17 @@ async fn select_regions(conn: &mut PgConnection, code: Option<&RegionCode>) -> R
                       and n.seen_at > (select lh_now()) - $2::float8 * interval '1 second'
                ) as "can_host!"
           from regions r
-         where $1::text is null or r.code = $1
+         where ($1::text is null or r.code = $1)
+           and ($3::bool or not r.dormant)
+           and ($4::text is null or r.code > $4)
          order by r.code
-         limit $3
+         limit $5
         "#,
         code.map(RegionCode::as_str),
         SILENT_AFTER.as_secs_f64(),
-        MAX_REGIONS,
+        dormant,
+        after.map(RegionCode::as_str),
+        i64::from(limit),
     )
     .fetch_all(conn)
     .await?;

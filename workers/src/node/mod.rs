@@ -104,6 +104,8 @@ impl NodeError {
                 nodes::Error::RegionUnknown(_)
                 | nodes::Error::RegionDiffers { .. }
                 | nodes::Error::BucketDiffers { .. }
+                | nodes::Error::DefaultTaken
+                | nodes::Error::Stale { .. }
                 | nodes::Error::Invalid { .. },
             )
             | Self::Folder { .. } => false,
