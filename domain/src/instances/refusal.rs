@@ -13,6 +13,8 @@ pub enum RefusalClass {
     Invalid,
     /// 409: not in the present state.
     Conflict,
+    /// 412: it changed since the caller read it.
+    Stale,
 }
 
 /// Why a verb was refused. Where several hold, the first one in this order is told.
@@ -31,13 +33,13 @@ pub enum Refusal {
     #[error("this instance is a replica: move the original that it follows")]
     Replica,
     /// M-021.
-    #[error("this instance is placed by a fleet ({0:?}), whose state does not follow: place it in one region first")]
+    #[error("this instance is placed by a fleet ({0:?}), whose state does not follow")]
     Placement(String),
     /// M-022.
-    #[error("this instance is bound to pool {0:?}: take it out of the pool first")]
+    #[error("this instance is bound to pool {0:?}, and pools do not span regions")]
     Pool(String),
     /// M-023.
-    #[error("this instance never hibernates, so its box may not stop it: set hibernate to true first")]
+    #[error("this instance never hibernates, so its box may not stop it (hibernate is false)")]
     NeverHibernates,
     /// M-017.
     #[error("the instance is in region {0} already")]
@@ -52,12 +54,20 @@ pub enum Refusal {
     #[error("region {0} has no live box that can host an instance (capability exec)")]
     RegionCannotHost(RegionCode),
     /// M-018, M-033.
-    #[error("a move to {to} is in flight and {state}: cut it or abort it first")]
+    #[error("a move to {to} is in flight and {state}: GET /v1/moves shows how far it is")]
     InFlight {
         /// Where it goes.
         to: RegionCode,
         /// How far it is.
         state: StoredState,
+    },
+    /// It changed since the caller read it.
+    #[error("the record is at revision {found}, not {expected}: read it again")]
+    Stale {
+        /// The revision that the caller expected.
+        expected: i64,
+        /// The present one.
+        found: i64,
     },
     /// No box serves it yet, so none could carry the move out.
     #[error("no box has taken this instance yet: try again when its observed_region is set")]
@@ -84,6 +94,7 @@ impl Refusal {
             Self::RegionUnarmed(_) => "region_unarmed",
             Self::RegionCannotHost(_) => "region_cannot_host",
             Self::InFlight { .. } => "move_in_flight",
+            Self::Stale { .. } => "stale_revision",
             Self::NotPlaced => "not_placed",
             Self::HostTaken => "host_taken",
         }
@@ -105,6 +116,7 @@ impl Refusal {
             | Self::RegionUnarmed(_)
             | Self::RegionCannotHost(_) => RefusalClass::Invalid,
             Self::InFlight { .. } | Self::NotPlaced | Self::HostTaken => RefusalClass::Conflict,
+            Self::Stale { .. } => RefusalClass::Stale,
         }
     }
 }

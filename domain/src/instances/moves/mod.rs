@@ -110,6 +110,8 @@ pub struct Filter {
     pub state: Option<MoveState>,
     /// Only moves from or to this region.
     pub region: Option<RegionCode>,
+    /// Only moves of these applications; `None` is of all.
+    pub apps: Option<Vec<String>>,
     /// Only moves with ids below this one: lists run from the newest to the oldest.
     pub before: Option<MoveId>,
 }
@@ -155,9 +157,24 @@ pub async fn start(
     to: &str,
     actor: Actor,
 ) -> Result<Started, Error> {
+    start_if(conn, app, host, to, actor, None).await
+}
+
+/// As [`start`], only where the record is at this revision.
+///
+/// # Errors
+/// As [`start`], and [`Refusal::Stale`] right after what does not exist.
+pub async fn start_if(
+    conn: &mut PgConnection,
+    app: &AppName,
+    host: &Host,
+    to: &str,
+    actor: Actor,
+    if_revision: Option<i64>,
+) -> Result<Started, Error> {
     for _ in 0..MAX_TRIES {
         let mut tx = conn.begin().await?;
-        match start_inside(&mut tx, app, host, to, actor).await {
+        match start_inside(&mut tx, app, host, to, actor, if_revision).await {
             Ok(started) => {
                 tx.commit().await?;
                 return Ok(started);
@@ -187,8 +204,12 @@ async fn start_inside(
     host: &Host,
     to: &str,
     actor: Actor,
+    if_revision: Option<i64>,
 ) -> Result<Started, Error> {
     let record = store::write::lock_record(conn, app, host).await?.ok_or(Refusal::NotFound)?;
+    if let Some(expected) = if_revision.filter(|expected| *expected != record.revision) {
+        return Err(Refusal::Stale { expected, found: record.revision }.into());
+    }
     let code = RegionCode::new(to).ok();
     let target = match &code {
         Some(code) => nodes::region(conn, code).await?,
@@ -286,8 +307,8 @@ pub struct RoundEnd {
     pub evidence: Value,
     /// What holds the move up; `None` clears what held it up before.
     pub obstacle: Option<Obstacle>,
-    /// Whether it counts as a failure, after which the waits grow.
-    pub failed: bool,
+    /// What it says of the failures before it, by which the waits grow.
+    pub bearing: policy::Bearing,
 }
 
 /// Ends a round: closes its row in the journal and replaces the move's status, which it returns.
@@ -307,7 +328,7 @@ pub async fn end_round(
         status.last = Some(numbers);
         status.last_round = Some(round.number);
     }
-    status.failures = if end.failed { status.failures.saturating_add(1) } else { 0 };
+    status.failures = policy::failures_after(status.failures, end.bearing);
     set_obstacle(&mut status, end.obstacle.clone(), now);
     store::write::set_status(&mut tx, id, &status).await?;
     let iterations = end.numbers.map(|numbers| i32::try_from(numbers.iterations).unwrap_or(i32::MAX));

@@ -58,6 +58,8 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resul
            and ($2::text is null or state = $2)
            and ($3::text is null or from_region = $3 or to_region = $3)
            and ($4::uuid is null or id < $4)
+           and ($6::text[] is null
+                or exists (select from instances i where i.id = instance_id and i.app = any ($6)))
          order by id desc
          limit $5
         "#,
@@ -66,6 +68,7 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resul
         filter.region.as_ref().map(RegionCode::as_str),
         filter.before.map(|id| id.0),
         i64::from(limit),
+        filter.apps.as_deref(),
     )
     .fetch_all(&mut *conn)
     .await?;
@@ -83,6 +86,8 @@ async fn list_open(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resu
            and ($1::text is null or state = $1)
            and ($2::text is null or from_region = $2 or to_region = $2)
            and ($3::uuid is null or id < $3)
+           and ($5::text[] is null
+                or exists (select from instances i where i.id = instance_id and i.app = any ($5)))
          order by id desc
          limit $4
         "#,
@@ -90,6 +95,7 @@ async fn list_open(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resu
         filter.region.as_ref().map(RegionCode::as_str),
         filter.before.map(|id| id.0),
         i64::from(limit),
+        filter.apps.as_deref(),
     )
     .fetch_all(&mut *conn)
     .await?;

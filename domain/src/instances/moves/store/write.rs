@@ -21,6 +21,8 @@ pub(in crate::instances::moves) struct LockedRecord {
     pub(in crate::instances::moves) pool: String,
     pub(in crate::instances::moves) hibernate: bool,
     pub(in crate::instances::moves) region: RegionCode,
+    /// Its revision.
+    pub(in crate::instances::moves) revision: i64,
     pub(in crate::instances::moves) node: Option<NodeId>,
 }
 
@@ -34,7 +36,7 @@ pub(in crate::instances::moves) async fn lock_record(
         LockedRecord,
         r#"
         select i.id as "id: InstanceId", i.kind as "kind: InstanceKind", i.backing, i.role as "role: Role", i.placement,
-               i.pool, i.hibernate, i.region as "region: RegionCode",
+               i.pool, i.hibernate, i.region as "region: RegionCode", i.revision,
                (select r.node_id from routes r where r.host = i.host) as "node: NodeId"
           from instances i
          where i.app = $1
