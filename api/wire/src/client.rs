@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::{
-    Attempt, AuditEvent, Batch, Batched, FencedWrite, Job, JobState, Key, Kind, LogLine, MadeKey, NewJob, NewKey, Page,
-    Problem, Queue, Readiness, Reason, Step, ThroughputPoint, Worker,
+    Attempt, AuditEvent, Batch, Batched, FencedWrite, Job, JobState, Key, Kind, LogLine, MAX_LIMIT, MadeKey, NewJob,
+    NewKey, Page, Problem, Queue, Readiness, Reason, Step, ThroughputPoint, Worker,
 };
 
 mod instances;
@@ -170,28 +170,28 @@ impl Client {
         self.get(&["v1", "jobs", &id.to_string()], &()).await
     }
 
-    /// A job's ended attempts, newest first.
+    /// All of a job's ended attempts, newest first.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn job_attempts(&self, id: Uuid) -> Result<Page<Attempt>, Error> {
-        self.get(&["v1", "jobs", &id.to_string(), "attempts"], &()).await
+        self.every(&["v1", "jobs", &id.to_string(), "attempts"], &[]).await
     }
 
-    /// A job's steps.
+    /// All of a job's steps, from the first.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn job_steps(&self, id: Uuid) -> Result<Page<Step>, Error> {
-        self.get(&["v1", "jobs", &id.to_string(), "steps"], &()).await
+        self.every(&["v1", "jobs", &id.to_string(), "steps"], &[]).await
     }
 
-    /// A job's log.
+    /// All that is kept of a job's log, from the oldest line.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn job_log(&self, id: Uuid) -> Result<Page<LogLine>, Error> {
-        self.get(&["v1", "jobs", &id.to_string(), "log"], &()).await
+        self.every(&["v1", "jobs", &id.to_string(), "log"], &[]).await
     }
 
     /// Asks a job to end; `if_revision` refuses when it changed since it was read.
@@ -210,20 +210,20 @@ impl Client {
         self.act(&["v1", "jobs", &id.to_string(), "retry"], reason, if_revision).await
     }
 
-    /// The kinds that the API knows.
+    /// All kinds that the API knows.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn kinds(&self) -> Result<Page<Kind>, Error> {
-        self.get(&["v1", "kinds"], &()).await
+        self.every(&["v1", "kinds"], &[]).await
     }
 
-    /// The queues.
+    /// All queues, by name.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn queues(&self) -> Result<Page<Queue>, Error> {
-        self.get(&["v1", "queues"], &()).await
+        self.every(&["v1", "queues"], &[]).await
     }
 
     /// One queue.
@@ -234,12 +234,12 @@ impl Client {
         self.get(&["v1", "queues", name], &()).await
     }
 
-    /// The workers of the last day.
+    /// All workers of the last day, newest first.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn workers(&self) -> Result<Page<Worker>, Error> {
-        self.get(&["v1", "workers"], &()).await
+        self.every(&["v1", "workers"], &[]).await
     }
 
     /// One worker.
@@ -264,12 +264,12 @@ impl Client {
         self.get(&["v1", "fenced-writes"], &present(query)).await
     }
 
-    /// What was done in the last `minutes` (1…1440), oldest first.
+    /// All that was done in the last `minutes` (1…1440), oldest first.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn throughput(&self, minutes: u16) -> Result<Page<ThroughputPoint>, Error> {
-        self.get(&["v1", "throughput"], &[("minutes", minutes)]).await
+        self.every(&["v1", "throughput"], &[("minutes", minutes.to_string())]).await
     }
 
     /// Acts that were recorded, newest first.
@@ -341,6 +341,24 @@ impl Client {
 
     async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &impl Serialize) -> Result<T, Error> {
         Ok(self.send(self.request(Method::GET, path).query(query)).await?.value)
+    }
+
+    /// A whole list, page by page.
+    async fn every<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&'static str, String)],
+    ) -> Result<Page<T>, Error> {
+        let mut whole = Page { items: Vec::new(), next_cursor: None };
+        loop {
+            let paging = present([("limit", Some(MAX_LIMIT.to_string())), ("cursor", whole.next_cursor.take())]);
+            let page: Page<T> = self.get(path, &[query, paging.as_slice()].concat()).await?;
+            whole.items.extend(page.items);
+            if page.next_cursor.is_none() {
+                return Ok(whole);
+            }
+            whole.next_cursor = page.next_cursor;
+        }
     }
 
     async fn create<T: DeserializeOwned>(

@@ -107,6 +107,8 @@ codes! {
     RequestTimeout = "request_timeout", 503, "The request took too long";
     /// As many connections of this kind are open as may be.
     TooManyListeners = "too_many_listeners", 503, "Too many listeners";
+    /// A form of the dashboard does not carry its session's token.
+    FormTokenMismatch = "form_token_mismatch", 403, "The form is not of this session";
 }
 
 impl Code {

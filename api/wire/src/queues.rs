@@ -39,6 +39,9 @@ pub struct Queue {
     pub available: i64,
     /// Jobs that wait for their time or their next attempt.
     pub waiting: i64,
+    /// Whether more may wait than `waiting` says: where more than 10,000 jobs of all queues wait, only those that are
+    /// due first are looked at.
+    pub waiting_at_least: bool,
     /// Leased jobs.
     pub running: i64,
     /// Since when the oldest due job waits.

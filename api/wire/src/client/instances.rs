@@ -114,7 +114,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn app_regions(&self, app: &str) -> Result<Page<Region>, Error> {
-        self.get(&["v1", "apps", app, "regions"], &()).await
+        self.every(&["v1", "apps", app, "regions"], &[]).await
     }
 
     /// Defines or changes a region.
@@ -130,7 +130,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn regions(&self) -> Result<Page<Region>, Error> {
-        self.get(&["v1", "regions"], &()).await
+        self.every(&["v1", "regions"], &[]).await
     }
 
     /// What the edges of a region serve.
