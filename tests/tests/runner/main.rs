@@ -4,6 +4,7 @@ mod cancel;
 mod drain;
 mod faults;
 mod leases;
+mod logs;
 mod outages;
 mod outcomes;
 mod service;

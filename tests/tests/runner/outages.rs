@@ -44,7 +44,8 @@ pub async fn a_database_that_is_away_for_a_while_spends_no_attempt(engine: Engin
 
     let done = until_state(&db, id, JobState::Completed).await;
 
-    assert_eq!((done.attempt, attempts(&db, id).await.len()), (1, 1));
+    assert_eq!(done.attempt, 1);
+    assert!(attempts(&db, id).await.is_empty(), "none has failed");
     let mut conn = db.session().await;
     assert_eq!(queue::steps(&mut conn, id).await.expect("the database answers").len(), 2);
     let children: i64 = sqlx::query_scalar("select count(*) from jobs where kind = 'test.child'")

@@ -237,11 +237,12 @@ fn report(outcome: &Outcome, fate: Fate, tally: Tally) {
     match problem {
         None => tracing::info!(state, outcome = tally.as_str(), "job settled"),
         Some(error) => {
-            let (code, message) = (error["code"].as_str(), error["message"].as_str());
+            // The message stays with the job: it may quote what the job is about.
+            let code = error["code"].as_str();
             if fate == Fate::Settled(JobState::Discarded) {
-                tracing::error!(state, outcome = tally.as_str(), code, message, "job ended without success");
+                tracing::error!(state, outcome = tally.as_str(), code, "job ended without success");
             } else {
-                tracing::warn!(state, outcome = tally.as_str(), code, message, "job failed");
+                tracing::warn!(state, outcome = tally.as_str(), code, "job failed");
             }
         }
     }
