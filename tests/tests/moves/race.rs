@@ -143,7 +143,7 @@ async fn a_box_that_lost_its_lease_writes_nothing_of_a_move() {
         numbers: Some(moves::RoundNumbers::default()),
         evidence: serde_json::json!({}),
         obstacle: None,
-        failed: false,
+        bearing: moves::policy::Bearing::Good,
     };
     let record = fleet.read_move(id).await.instance;
     let refused = [

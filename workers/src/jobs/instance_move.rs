@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::ids::MoveId;
 use domain::instances::jobs::{MoveArgs, move_spec};
-use domain::instances::moves::policy::{self, Pass, Sight, Target};
+use domain::instances::moves::policy::{self, Bearing, Pass, Sight, Target};
 use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, Round, RoundEnd};
 use domain::instances::{self, Refusal};
 use domain::nodes::{self, Bucket};
@@ -163,11 +163,9 @@ impl InstanceMove {
         context: &JobContext,
     ) -> Result<Turn, JobError> {
         let end = report::end_of(found, report);
-        let is_ready = end.obstacle.is_none();
-        let blocked = end.obstacle.as_ref().is_some_and(|obstacle| obstacle.permanent);
-        self.end_round(found, round, &end, context).await?;
+        let status = self.end_round(found, round, &end, context).await?;
         narrator.round_ended(report, &end).await?;
-        if is_ready && state == MoveState::Preparing {
+        if policy::promotes(state, end.obstacle.as_ref()) {
             crate::failpoint::hit("move.before_promote", found.host.as_str()).await;
             let mut conn = self.connection().await?;
             let promoted = moves::promote(&mut conn, context.lease(), found.id, round.number).await;
@@ -180,8 +178,7 @@ impl InstanceMove {
                 Cas::Lost(_) => return Ok(Turn::Again),
             }
         }
-        let interval = self.interval();
-        Ok(snooze(if blocked { policy::wait_while_blocked(interval) } else { interval }))
+        Ok(self.snooze_after(&end, &status))
     }
 
     async fn after_failure(
@@ -205,11 +202,11 @@ impl InstanceMove {
                     numbers: None,
                     evidence: json!({"why": "the worker stops"}),
                     obstacle: found.status.obstacle.clone(),
-                    failed: false,
+                    bearing: Bearing::Neutral,
                 };
-                self.end_round(found, round, &end, context).await?;
+                let status = self.end_round(found, round, &end, context).await?;
                 context.check()?;
-                return Ok(snooze(Duration::ZERO));
+                return Ok(self.snooze_after(&end, &status));
             }
             MirrorError::Transient { .. }
             | MirrorError::Permanent { .. }
@@ -223,16 +220,16 @@ impl InstanceMove {
             numbers: None,
             evidence: json!({"code": obstacle.code, "message": obstacle.message, "permanent": permanent}),
             obstacle: Some(obstacle),
-            failed: true,
+            bearing: Bearing::Failed,
         };
         let status = self.end_round(found, round, &end, context).await?;
         narrator.round_failed(&end).await?;
-        let interval = self.interval();
-        Ok(snooze(if permanent {
-            policy::wait_while_blocked(interval)
-        } else {
-            policy::wait_after_failure(interval, status.failures)
-        }))
+        Ok(self.snooze_after(&end, &status))
+    }
+
+    fn snooze_after(&self, end: &RoundEnd, status: &moves::Status) -> Turn {
+        let blocked = end.obstacle.as_ref().is_some_and(|obstacle| obstacle.permanent);
+        snooze(policy::wait_after_round(self.interval(), end.bearing, blocked, status.failures))
     }
 
     async fn end_round(

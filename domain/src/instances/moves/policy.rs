@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::StoredState;
 use super::state::MoveState;
+use super::{Obstacle, StoredState};
 use crate::ids::{NodeId, RegionCode};
 use crate::instances::Refusal;
 use crate::instances::record::{InstanceKind, Role};
@@ -146,6 +146,44 @@ pub fn pass(sight: Sight<'_>, node: NodeId, own_region: &RegionCode) -> Pass {
         Some(state) if state.mirrors() => Pass::Mirror(state),
         Some(_) | None => Pass::NoAction(sight.state.clone()),
     }
+}
+
+/// What the end of a round says of the failures in a row before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bearing {
+    /// It is one more.
+    Failed,
+    /// Nothing: the worker stopped before the round could say anything.
+    Neutral,
+    /// They are over: both sides answered.
+    Good,
+}
+
+/// How many rounds have failed in a row after one more has ended.
+#[must_use]
+pub const fn failures_after(failures: u32, bearing: Bearing) -> u32 {
+    match bearing {
+        Bearing::Failed => failures.saturating_add(1),
+        Bearing::Neutral => failures,
+        Bearing::Good => 0,
+    }
+}
+
+/// The wait after a round: none where only the worker stopped, longer after failures, slower while somebody must help.
+#[must_use]
+pub fn wait_after_round(interval: Duration, bearing: Bearing, blocked: bool, failures: u32) -> Duration {
+    match bearing {
+        Bearing::Neutral => Duration::ZERO,
+        Bearing::Failed | Bearing::Good if blocked => wait_while_blocked(interval),
+        Bearing::Failed => wait_after_failure(interval, failures),
+        Bearing::Good => interval,
+    }
+}
+
+/// Whether a round that ended so earns the promotion: nothing holds the move up, and it is not ready yet.
+#[must_use]
+pub fn promotes(state: MoveState, obstacle: Option<&Obstacle>) -> bool {
+    state == MoveState::Preparing && obstacle.is_none()
 }
 
 /// The wait after `failures` rounds failed in a row: the interval, doubled each time, at most [`MAX_BACKOFF`].
@@ -309,6 +347,34 @@ mod tests {
         assert_eq!(waits, [30, 30, 60, 120, 240, 300, 300]);
         let long = Duration::from_secs(900);
         assert_eq!(wait_after_failure(long, 7), long);
+    }
+
+    #[test]
+    fn only_a_good_round_forgets_the_failures_before_it() {
+        assert_eq!(failures_after(3, Bearing::Failed), 4);
+        assert_eq!(failures_after(3, Bearing::Neutral), 3, "a worker that stopped says nothing of the stores");
+        assert_eq!(failures_after(3, Bearing::Good), 0);
+        assert_eq!(failures_after(u32::MAX, Bearing::Failed), u32::MAX);
+    }
+
+    #[test]
+    fn a_round_is_followed_at_once_after_a_stop_later_after_failures_and_slowly_while_blocked() {
+        let interval = Duration::from_secs(30);
+        let wait = |bearing, blocked| wait_after_round(interval, bearing, blocked, 3);
+        assert_eq!(wait(Bearing::Good, false), interval);
+        assert_eq!(wait(Bearing::Good, true), wait_while_blocked(interval));
+        assert_eq!(wait(Bearing::Failed, false), wait_after_failure(interval, 3));
+        assert_eq!(wait(Bearing::Failed, true), wait_while_blocked(interval));
+        assert_eq!(wait(Bearing::Neutral, false), Duration::ZERO);
+        assert_eq!(wait(Bearing::Neutral, true), Duration::ZERO, "the next box looks for itself");
+    }
+
+    #[test]
+    fn only_a_round_without_an_obstacle_promotes_and_only_a_move_that_prepares() {
+        let obstacle = Obstacle { code: "busy".to_owned(), message: String::new(), permanent: false };
+        assert!(promotes(MoveState::Preparing, None));
+        assert!(!promotes(MoveState::Preparing, Some(&obstacle)));
+        assert!(!promotes(MoveState::Ready, None), "it is promoted already");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::ids::{Host, MoveId};
+use domain::instances::moves::policy::Bearing;
 use domain::instances::moves::{Move, Obstacle, Round, RoundEnd, RoundNumbers};
 use domain::queue::Progress;
 use serde_json::json;
@@ -102,7 +103,7 @@ impl Narrator {
 fn level(end: &RoundEnd) -> Level {
     match &end.obstacle {
         Some(obstacle) if obstacle.permanent => Level::Error,
-        Some(_) if end.failed => Level::Warn,
+        Some(_) if end.bearing == Bearing::Failed => Level::Warn,
         Some(_) | None => Level::Info,
     }
 }
@@ -203,7 +204,7 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
             ("not_ready", numbers, Some(Obstacle { code: why.code().to_owned(), message, permanent }))
         }
     };
-    RoundEnd { outcome, numbers, evidence: json!({}), obstacle, failed: false }
+    RoundEnd { outcome, numbers, evidence: json!({}), obstacle, bearing: Bearing::Good }
 }
 
 fn millis(duration: Duration) -> u64 {
