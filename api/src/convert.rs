@@ -110,6 +110,7 @@ pub fn queue(queue: queue::QueueView) -> wire::Queue {
         name: queue.name,
         available: queue.available,
         waiting: queue.waiting,
+        waiting_at_least: queue.waiting_at_least,
         running: queue.running,
         oldest_due_at: queue.oldest_due_at,
         served: queue.served,

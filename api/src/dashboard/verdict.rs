@@ -273,7 +273,15 @@ mod tests {
 
     fn queue(name: &str, oldest: &str, served: bool) -> QueueView {
         let oldest_due_at = Some(at(oldest));
-        QueueView { name: name.into(), available: 14, waiting: 0, running: 2, oldest_due_at, served }
+        QueueView {
+            name: name.into(),
+            available: 14,
+            waiting: 0,
+            waiting_at_least: false,
+            running: 2,
+            oldest_due_at,
+            served,
+        }
     }
 
     fn worker(state: &str, running: i64) -> WorkerView {

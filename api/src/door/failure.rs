@@ -247,6 +247,7 @@ impl From<domain::instances::Refusal> for Failure {
             Refusal::RegionUnarmed(_) => Code::RegionUnarmed,
             Refusal::RegionCannotHost(_) => Code::RegionCannotHost,
             Refusal::InFlight { .. } => Code::MoveInFlight,
+            Refusal::Stale { .. } => Code::StaleRevision,
             Refusal::NotPlaced => Code::NotPlaced,
             Refusal::HostTaken => Code::HostTaken,
         };
@@ -261,6 +262,8 @@ impl From<domain::nodes::Error> for Failure {
             Error::RegionUnknown(_) => Self::not_found(),
             Error::Invalid { field, rule } => Self::field(format!("/{field}"), rule),
             Error::BucketDiffers { .. } => Self::new(Code::BucketDiffers, sentence(&error)),
+            Error::DefaultTaken => Self::field("/default", error.to_string()),
+            Error::Stale { .. } => Self::new(Code::StaleRevision, sentence(&error)),
             Error::RegionDiffers { .. } => Self::internal(&error),
             Error::Store(source) => source.into(),
         }

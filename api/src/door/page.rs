@@ -2,9 +2,27 @@
 
 use std::str::FromStr;
 
+use http::Uri;
+use serde::Deserialize;
 use wire::{Code, DEFAULT_LIMIT, MAX_LIMIT, Page};
 
 use super::failure::Failure;
+
+/// The query of a list that is only paged.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    limit: Option<i64>,
+    cursor: Option<String>,
+}
+
+/// Reads the query of a list that is only paged: how many items, and behind which place.
+///
+/// # Errors
+/// `invalid_query`, `validation_failed`.
+pub fn read<T: FromStr>(uri: &Uri) -> Result<(u16, Option<T>), Failure> {
+    let asked: Asked = super::query::read(uri)?;
+    Ok((limit(asked.limit)?, cursor(asked.cursor.as_deref())?))
+}
 
 /// How many items a caller gets.
 ///
@@ -46,7 +64,15 @@ pub fn of<T, U>(mut items: Vec<T>, limit: u16, place: impl Fn(&T) -> String, tel
     Page { items: items.into_iter().map(tell).collect(), next_cursor }
 }
 
-/// A list that is never longer than one page.
-pub fn whole<T, U>(items: impl IntoIterator<Item = T>, tell: impl Fn(T) -> U) -> Page<U> {
-    Page { items: items.into_iter().map(tell).collect(), next_cursor: None }
+/// A page of a list that is short by nature and held in memory, in the order of its places.
+pub fn held<T, U>(
+    items: impl IntoIterator<Item = T>,
+    after: Option<&str>,
+    limit: u16,
+    place: impl Fn(&T) -> String,
+    tell: impl Fn(T) -> U,
+) -> Page<U> {
+    let behind = items.into_iter().filter(|item| after.is_none_or(|after| place(item).as_str() > after));
+    let found: Vec<T> = behind.take(usize::from(limit) + 1).collect();
+    of(found, limit, place, tell)
 }

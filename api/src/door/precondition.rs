@@ -1,7 +1,9 @@
 //! `If-Match` and `ETag`: a change only of what the caller has seen.
 
-use http::header::{ETAG, IF_MATCH};
-use http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use http::header::{ETAG, IF_MATCH, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
 use wire::Code;
 
 use super::failure::Failure;
@@ -40,6 +42,30 @@ pub fn mark(headers: &mut HeaderMap, revision: i64) {
     if let Ok(value) = HeaderValue::from_str(&format!("\"{revision}\"")) {
         headers.insert(ETAG, value);
     }
+}
+
+/// Marks an answer that is told again as it was marked the first time: with the revision that its body shows, and,
+/// where it was created, with its place.
+///
+/// # Errors
+/// `internal`: a kept answer is one that was told.
+pub async fn mark_again(answer: Response, place: impl FnOnce(&str) -> Option<String>) -> Result<Response, Failure> {
+    #[derive(Deserialize)]
+    struct Shown {
+        id: Option<String>,
+        revision: Option<i64>,
+    }
+    let (mut parts, body) = answer.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.map_err(|error| Failure::internal(&error))?;
+    let shown: Shown = serde_json::from_slice(&body).map_err(|error| Failure::internal(&error))?;
+    if let Some(revision) = shown.revision {
+        mark(&mut parts.headers, revision);
+    }
+    let place = shown.id.filter(|_| parts.status == StatusCode::CREATED).and_then(|id| place(&id));
+    if let Some(place) = place.and_then(|place| HeaderValue::from_str(&place).ok()) {
+        parts.headers.insert(LOCATION, place);
+    }
+    Ok(Response::from_parts(parts, body.into()))
 }
 
 #[cfg(test)]

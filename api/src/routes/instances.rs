@@ -46,7 +46,7 @@ pub(super) async fn create(
 async fn create_once(app: &App, caller: &Caller, call: &Repeatable, new: &NewInstance) -> Result<Response, Failure> {
     let mut tx = app.pool().begin().await?;
     if let Some(answer) = call.begin(&mut tx).await? {
-        return Ok(answer);
+        return precondition::mark_again(answer, |_| None).await;
     }
     let record = instances::create(&mut tx, new, caller.actor()).await?;
     let mut response = call.finish(&mut tx, StatusCode::CREATED, &record, &record).await?;

@@ -44,7 +44,7 @@ pub(super) async fn create(
 async fn create_once(app: &App, call: &Repeatable, new: &queue::NewJob) -> Result<Response, Failure> {
     let mut tx = app.pool().begin().await?;
     if let Some(answer) = call.begin(&mut tx).await? {
-        return Ok(answer);
+        return precondition::mark_again(answer, |id| Some(place(id))).await;
     }
     let made = queue::enqueue(&mut tx, new).await?;
     let job = found(&mut tx, made.job()).await?;
@@ -56,7 +56,7 @@ async fn create_once(app: &App, call: &Repeatable, new: &queue::NewJob) -> Resul
     tx.commit().await?;
     if status == StatusCode::CREATED {
         app.enqueued().add(new.queue.as_str(), new.kind.as_str(), 1);
-        if let Ok(place) = HeaderValue::from_str(&format!("/v1/jobs/{}", job.id)) {
+        if let Ok(place) = HeaderValue::from_str(&place(&job.id.to_string())) {
             response.headers_mut().insert(LOCATION, place);
         }
     }
@@ -225,6 +225,10 @@ async fn operate_once(
     let mut response = (status, Json(&job)).into_response();
     precondition::mark(response.headers_mut(), job.revision);
     Ok(response)
+}
+
+fn place(id: &str) -> String {
+    format!("/v1/jobs/{id}")
 }
 
 async fn found(conn: &mut PgConnection, id: JobId) -> Result<Job, Failure> {

@@ -74,40 +74,67 @@ pub(super) async fn get(State(app): State<App>, Path(id): Path<String>) -> Resul
     Ok(response)
 }
 
-/// A job's attempts that did not end it, newest first, at most 50.
+/// A job's attempts that did not end it, newest first.
 #[utoipa::path(get, path = "/v1/jobs/{id}/attempts", tag = "jobs", operation_id = "list_job_attempts",
-    params(("id" = uuid::Uuid, Path, description = "The job")),
+    params(
+        ("id" = uuid::Uuid, Path, description = "The job"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
     responses(
-        (status = 200, description = "The attempts", body = Page<Attempt>),
+        (status = 200, description = "A page", body = Page<Attempt>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn attempts(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Page<Attempt>>, Failure> {
+pub(super) async fn attempts(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Json<Page<Attempt>>, Failure> {
+    let (limit, place) = page::read::<i64>(&uri)?;
     let job = find(&app, &id).await?;
     let mut conn = app.pool().acquire().await?;
-    Ok(Json(page::whole(queue::attempts(&mut conn, job.id).await?, convert::attempt)))
+    let found = queue::attempts_before(&mut conn, job.id, place, limit + 1).await?;
+    Ok(Json(page::of(found, limit, |attempt| attempt.last_fence.to_string(), convert::attempt)))
 }
 
-/// A job's steps, from the first, at most 10,000.
+/// A job's steps, from the first. A job keeps at most 10,000.
 #[utoipa::path(get, path = "/v1/jobs/{id}/steps", tag = "jobs", operation_id = "list_job_steps",
-    params(("id" = uuid::Uuid, Path, description = "The job")),
+    params(
+        ("id" = uuid::Uuid, Path, description = "The job"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
     responses(
-        (status = 200, description = "The steps", body = Page<Step>),
+        (status = 200, description = "A page", body = Page<Step>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn steps(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Page<Step>>, Failure> {
+pub(super) async fn steps(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Json<Page<Step>>, Failure> {
+    let (limit, place) = page::read::<i32>(&uri)?;
     let job = find(&app, &id).await?;
     let mut conn = app.pool().acquire().await?;
-    Ok(Json(page::whole(queue::steps(&mut conn, job.id).await?, convert::step)))
+    let found = queue::steps_after(&mut conn, job.id, place.unwrap_or_default(), limit + 1).await?;
+    Ok(Json(page::of(found, limit, |step| step.seq.to_string(), convert::step)))
 }
 
-/// A job's log, from the oldest kept line, at most 1,000.
+/// A job's log, from the oldest kept line. A job keeps its newest 1,000.
 #[utoipa::path(get, path = "/v1/jobs/{id}/log", tag = "jobs", operation_id = "list_job_log",
-    params(("id" = uuid::Uuid, Path, description = "The job")),
+    params(
+        ("id" = uuid::Uuid, Path, description = "The job"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
     responses(
-        (status = 200, description = "The lines", body = Page<LogLine>),
+        (status = 200, description = "A page", body = Page<LogLine>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn log(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Page<LogLine>>, Failure> {
+pub(super) async fn log(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Json<Page<LogLine>>, Failure> {
+    let (limit, place) = page::read::<i32>(&uri)?;
     let job = find(&app, &id).await?;
     let mut conn = app.pool().acquire().await?;
-    Ok(Json(page::whole(queue::logs(&mut conn, job.id).await?, convert::log_line)))
+    let found = queue::logs_after(&mut conn, job.id, place.unwrap_or_default(), limit + 1).await?;
+    Ok(Json(page::of(found, limit, |line| line.seq.to_string(), convert::log_line)))
 }
 
 async fn find(app: &App, id: &str) -> Result<queue::Job, Failure> {

@@ -3,11 +3,12 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use domain::authority::IdentityKind;
 use domain::ids::{AppName, Host, MoveId, RegionCode};
 use domain::instances;
 use domain::instances::moves::{self, Filter, MoveState};
 use http::header::LOCATION;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
 use wire::{Code, Move, MoveRequest, MoveStep, MoveView, Page, Problem};
 
@@ -26,7 +27,8 @@ use crate::{App, convert};
     request_body = MoveRequest,
     params(
         ("app" = String, Path, description = "The application"),
-        ("host" = String, Path, description = "The instance's host")),
+        ("host" = String, Path, description = "The instance's host"),
+        ("If-Match" = Option<String>, Header, description = "The record's revision that was seen, in quotation marks")),
     responses(
         (status = 202, description = "The record's move", body = Move),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
@@ -34,6 +36,7 @@ pub(super) async fn start(
     State(app): State<App>,
     caller: Caller,
     Path((name, host)): Path<(String, String)>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
     let (owner, host) = visible(&caller, &name, &host)?;
@@ -47,9 +50,10 @@ pub(super) async fn start(
     if region.is_empty() {
         return Err(Failure::new(Code::MalformedRequest, "Name the target region in `region`; it is empty."));
     }
-    let begin = || start_once(&app, &caller, &owner, &host, &region);
+    let if_revision = precondition::expected(&headers)?;
+    let begin = || start_once(&app, &caller, &owner, &host, &region, if_revision);
     match domain::db::retry_races(begin, Failure::is_race).await {
-        Err(failure) if failure.code() == Code::MoveInFlight => {
+        Err(failure) if matches!(failure.code(), Code::MoveInFlight | Code::StaleRevision) => {
             let mut conn = app.pool().acquire().await?;
             let record = instances::get(&mut conn, &owner, &host).await?;
             Err(failure.with_current(record.map(|record| serde_json::json!(record))))
@@ -64,9 +68,10 @@ async fn start_once(
     owner: &AppName,
     host: &Host,
     region: &str,
+    if_revision: Option<i64>,
 ) -> Result<Response, Failure> {
     let mut conn = app.pool().acquire().await?;
-    let started = moves::start(&mut conn, owner, host, region, caller.actor()).await?;
+    let started = moves::start_if(&mut conn, owner, host, region, caller.actor(), if_revision).await?;
     let mut response = (StatusCode::ACCEPTED, Json(&started.moving)).into_response();
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", started.id)) {
         response.headers_mut().insert(LOCATION, place);
@@ -118,7 +123,7 @@ struct Asked {
     cursor: Option<String>,
 }
 
-/// Moves that match, newest first. A page may hold fewer items than `limit` where the key's scopes hide some.
+/// Moves that match, newest first.
 #[utoipa::path(get, path = "/v1/moves", tag = "moves", operation_id = "list_moves",
     params(
         ("open" = Option<bool>, Query, description = "true: only moves in flight; false: only those that are over"),
@@ -149,12 +154,20 @@ pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
         .map(|code| RegionCode::new(code).map_err(|error| Failure::parameter("region", error.rule)))
         .transpose()?;
     let limit = page::limit(asked.limit)?;
-    let filter = Filter { open, state, region, before: page::cursor::<MoveId>(asked.cursor.as_deref())? };
+    let before = page::cursor::<MoveId>(asked.cursor.as_deref())?;
+    let filter = Filter { open, state, region, apps: seen_apps(&caller), before };
     let mut conn = app.pool().acquire().await?;
     let found = moves::list(&mut conn, &filter, limit + 1).await?;
-    let mut page = page::of(found, limit, |found| found.id.to_string(), convert::move_view);
-    page.items.retain(|found| caller.sees_app(&found.app));
-    Ok(Json(page))
+    Ok(Json(page::of(found, limit, |found| found.id.to_string(), convert::move_view)))
+}
+
+/// The applications that the caller sees; `None` is all of them. As [`Caller::sees_app`] says it of one.
+fn seen_apps(caller: &Caller) -> Option<Vec<String>> {
+    match (&caller.scopes.app, caller.kind) {
+        (Some(apps), _) => Some(apps.iter().cloned().collect()),
+        (None, IdentityKind::Person | IdentityKind::Node) => None,
+        (None, IdentityKind::App | IdentityKind::Instance) => Some(Vec::new()),
+    }
 }
 
 /// One move: how far it is, and what its newest round came to.

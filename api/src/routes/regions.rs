@@ -2,67 +2,79 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
 use domain::audit;
+use domain::authority::IdentityKind;
 use domain::ids::RegionCode;
 use domain::nodes::{self, Bucket, RegionSpec};
-use wire::{Edges, Page, Problem, Region, RegionRequest};
+use http::{HeaderMap, Uri};
+use wire::{Code, Edges, Page, Problem, Region, RegionRequest};
 
 use super::instances::visible_app;
 use crate::door::auth::Caller;
 use crate::door::body::Body;
 use crate::door::failure::Failure;
+use crate::door::{page, precondition};
 use crate::{App, convert};
-
-/// Longest name of a region or a bucket, in characters.
-const MAX_NAME_CHARS: usize = 200;
 
 /// The regions to which an application's instances may move: those that are `armed` and `can_host` (M-113).
 ///
 /// Dormant regions are not listed, and taken all the same when they are named.
 #[utoipa::path(get, path = "/v1/apps/{app}/regions", tag = "regions", operation_id = "list_app_regions",
-    params(("app" = String, Path, description = "The application")),
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
     responses(
-        (status = 200, description = "The regions, by code", body = Page<Region>),
+        (status = 200, description = "A page, by code", body = Page<Region>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn of_app(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
+    uri: Uri,
 ) -> Result<Json<Page<Region>>, Failure> {
     visible_app(&caller, &name)?;
+    let (limit, after) = page::read::<RegionCode>(&uri)?;
     let mut conn = app.pool().acquire().await?;
-    let shown = nodes::regions(&mut conn).await?.into_iter().filter(|region| !region.dormant);
-    Ok(Json(crate::door::page::whole(shown, convert::region)))
+    let found = nodes::regions(&mut conn, false, after.as_ref(), limit + 1).await?;
+    Ok(Json(page::of(found, limit, |region| region.code.to_string(), convert::region)))
 }
 
 /// Every region, by code.
 #[utoipa::path(get, path = "/v1/regions", tag = "regions", operation_id = "list_regions",
+    params(
+        ("limit" = Option<u16>, Query, description = "1…200 items, 50 where not named"),
+        ("cursor" = Option<String>, Query, description = "The next_cursor of the page before")),
     responses(
-        (status = 200, description = "The regions", body = Page<Region>),
+        (status = 200, description = "A page", body = Page<Region>),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn list(State(app): State<App>) -> Result<Json<Page<Region>>, Failure> {
+pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Region>>, Failure> {
+    let (limit, after) = page::read::<RegionCode>(&uri)?;
     let mut conn = app.pool().acquire().await?;
-    Ok(Json(crate::door::page::whole(nodes::regions(&mut conn).await?, convert::whole_region)))
+    let found = nodes::regions(&mut conn, true, after.as_ref(), limit + 1).await?;
+    Ok(Json(page::of(found, limit, |region| region.code.to_string(), convert::whole_region)))
 }
 
 /// Declares a region, or changes it. Its bucket stays the one that was named first.
 #[utoipa::path(put, path = "/v1/regions/{code}", tag = "regions", operation_id = "put_region",
     request_body = RegionRequest,
-    params(("code" = String, Path, description = "The region's code")),
+    params(
+        ("code" = String, Path, description = "The region's code"),
+        ("If-Match" = Option<String>, Header, description = "The serial that was seen, in quotation marks")),
     responses(
-        (status = 200, description = "The region", body = Region),
+        (status = 200, description = "The region; its serial is the ETag", body = Region),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put(
     State(app): State<App>,
     caller: Caller,
     Path(code): Path<String>,
+    headers: HeaderMap,
     body: Body,
-) -> Result<Json<Region>, Failure> {
+) -> Result<Response, Failure> {
+    let if_serial = precondition::expected(&headers)?;
     let (_, asked) = body.parse::<RegionRequest>()?;
     let code = RegionCode::new(code).map_err(|error| Failure::parameter("code", error.rule))?;
-    check_name("/name", &asked.name)?;
-    check_name("/data_bucket", &asked.data_bucket)?;
-    check_name("/data_bucket_region", &asked.data_bucket_region)?;
     let spec = RegionSpec {
         code,
         name: asked.name,
@@ -72,17 +84,19 @@ pub(super) async fn put(
         is_default: asked.default,
         data: Some(Bucket { name: asked.data_bucket, region: asked.data_bucket_region }),
     };
-    domain::db::retry_races(|| put_once(&app, &caller, &spec), Failure::is_race).await
+    match domain::db::retry_races(|| put_once(&app, &caller, &spec, if_serial), Failure::is_race).await {
+        Err(failure) if failure.code() == Code::StaleRevision => {
+            let mut conn = app.pool().acquire().await?;
+            let current = nodes::region(&mut conn, &spec.code).await?;
+            Err(failure.with_current(current.map(|region| serde_json::json!(convert::whole_region(region)))))
+        }
+        told => told,
+    }
 }
 
-async fn put_once(app: &App, caller: &Caller, spec: &RegionSpec) -> Result<Json<Region>, Failure> {
+async fn put_once(app: &App, caller: &Caller, spec: &RegionSpec, if_serial: Option<i64>) -> Result<Response, Failure> {
     let mut tx = app.pool().begin().await?;
-    let region = match nodes::put_region(&mut tx, spec).await {
-        Err(nodes::Error::Store(error)) if another_default(&error) => {
-            return Err(Failure::field("/default", "another region is the default: take it from that one first"));
-        }
-        put => put?,
-    };
+    let region = nodes::put_region_if(&mut tx, spec, if_serial).await?;
     let event = audit::Event {
         actor: caller.actor(),
         action: "region.put",
@@ -94,24 +108,15 @@ async fn put_once(app: &App, caller: &Caller, spec: &RegionSpec) -> Result<Json<
     };
     audit::record(&mut tx, &event).await?;
     tx.commit().await?;
-    Ok(Json(convert::whole_region(region)))
-}
-
-fn another_default(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|error| error.constraint()) == Some("regions_one_default")
-}
-
-fn check_name(pointer: &str, name: &str) -> Result<(), Failure> {
-    if (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.chars().any(char::is_control) {
-        return Ok(());
-    }
-    Err(Failure::field(
-        pointer,
-        format!("must have 1 to {MAX_NAME_CHARS} characters, none of them a control character"),
-    ))
+    let serial = region.serial;
+    let mut response = Json(convert::whole_region(region)).into_response();
+    precondition::mark(response.headers_mut(), serial);
+    Ok(response)
 }
 
 /// What the edges of a region serve, and where its boxes keep replicas.
+///
+/// A box's own key reads the documents of the regions in which its boxes stand.
 #[utoipa::path(get, path = "/v1/edges/{region}", tag = "regions", operation_id = "get_edges",
     params(("region" = String, Path, description = "The region's code")),
     responses(
@@ -119,9 +124,15 @@ fn check_name(pointer: &str, name: &str) -> Result<(), Failure> {
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn edges(
     State(app): State<App>,
+    caller: Caller,
     Path(code): Path<String>,
 ) -> Result<Json<domain::instances::EdgesDocument>, Failure> {
     let code = RegionCode::new(code).map_err(|_| Failure::not_found())?;
     let mut conn = app.pool().acquire().await?;
-    domain::instances::edges(&mut conn, &code).await?.map(Json).ok_or_else(Failure::not_found)
+    let document = domain::instances::edges(&mut conn, &code).await?.ok_or_else(Failure::not_found)?;
+    let sees_all = caller.kind == IdentityKind::Person && caller.scopes.node.is_none();
+    if sees_all || document.boxes.iter().any(|found| caller.sees_node(&found.identity)) {
+        return Ok(Json(document));
+    }
+    Err(Failure::not_found())
 }

@@ -19,6 +19,9 @@ async fn a_repeated_call_is_answered_byte_by_byte_and_acts_once() {
     assert_eq!((first.status, second.status), (201, 201));
     assert_eq!(first.text, second.text);
     assert_eq!((first.header("idempotent-replayed"), second.header("idempotent-replayed")), (None, Some("true")));
+    for mark in ["etag", "location"] {
+        assert!(first.header(mark).is_some() && first.header(mark) == second.header(mark), "{mark}: {second:?}");
+    }
     assert_eq!(jobs(&server).await, 1);
     // White space and the order of fields make no other request.
     let request = server.request("POST", "/v1/jobs").header("idempotency-key", "k1");

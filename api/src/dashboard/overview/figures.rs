@@ -69,7 +69,11 @@ fn throughput(facts: &Facts, points: &[ThroughputPoint]) -> Figure {
 /// A sum of counts each of which may have been stopped at its limit.
 fn total(queues: &[QueueView], of: impl Fn(&QueueView) -> i64) -> String {
     let stopped = queues.iter().any(|q| of(q) >= QueueView::COUNT_LIMIT);
-    let sum = words::count(queues.iter().map(&of).sum());
+    at_least(queues.iter().map(&of).sum(), stopped)
+}
+
+fn at_least(sum: i64, stopped: bool) -> String {
+    let sum = words::count(sum);
     if stopped { format!("{sum}+") } else { sum }
 }
 
@@ -93,7 +97,8 @@ fn running(facts: &Facts) -> Figure {
 }
 
 fn waiting(queues: &[QueueView]) -> Figure {
-    Figure::of("Waiting", total(queues, |q| q.waiting), "", "for their time or their next attempt")
+    let sum = at_least(queues.iter().map(|q| q.waiting).sum(), queues.iter().any(|q| q.waiting_at_least));
+    Figure::of("Waiting", sum, "", "for their time or their next attempt")
 }
 
 fn expired(facts: &Facts, points: &[ThroughputPoint]) -> Figure {

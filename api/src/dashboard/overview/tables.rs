@@ -57,7 +57,11 @@ fn queue(q: &QueueView, now: Now) -> QueueRow {
         due: words::bounded(q.available),
         oldest: q.oldest_due_at.map(|at| now.lasting(at)),
         running: words::count(q.running),
-        waiting: words::bounded(q.waiting),
+        waiting: if q.waiting_at_least {
+            format!("{} or more", words::count(q.waiting))
+        } else {
+            words::count(q.waiting)
+        },
     }
 }
 
@@ -212,6 +216,7 @@ mod tests {
             name: "q".into(),
             available,
             waiting: 1,
+            waiting_at_least: false,
             running: 0,
             oldest_due_at,
             served: false,
