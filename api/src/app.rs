@@ -1,7 +1,7 @@
 //! What every handler can reach.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::queue::KindSpec;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -28,6 +28,8 @@ pub struct Config {
     pub rate_per_second: u32,
     /// Requests that one key may send at once.
     pub rate_burst: u32,
+    /// Longest time for a request's head to arrive, and for a connection's first request.
+    pub head_timeout: Duration,
     /// Most open connections; more wait to be accepted.
     pub max_connections: usize,
     /// Most listeners to `GET /v1/events` at once.
@@ -46,6 +48,7 @@ impl Default for Config {
             request_timeout: Duration::from_secs(30),
             rate_per_second: 200,
             rate_burst: 400,
+            head_timeout: crate::serve::HEAD_TIMEOUT,
             max_connections: 1024,
             max_listeners: 256,
             metrics_public: false,
@@ -74,13 +77,17 @@ struct Inner {
     enqueued: Enqueued,
     shutdown: CancellationToken,
     loops: Mutex<Vec<Pulse>>,
+    checked: tokio::sync::Mutex<Option<Checked>>,
 }
+
+/// What the last look at the database found, and when.
+pub(crate) type Checked = (Instant, Vec<wire::Check>);
 
 impl App {
     /// An API over this database that knows these kinds.
     #[must_use]
     pub fn new(pool: PgPool, kinds: Vec<KindSpec>, config: Config) -> Self {
-        let queries = crate::door::query::described(&crate::openapi());
+        let queries = crate::door::query::described(crate::openapi::described());
         let rates = Rates::new(config.rate_per_second, config.rate_burst);
         let hub = Hub::new(config.max_listeners);
         let inner = Inner {
@@ -95,6 +102,7 @@ impl App {
             enqueued: Enqueued::default(),
             shutdown: CancellationToken::new(),
             loops: Mutex::new(Vec::new()),
+            checked: tokio::sync::Mutex::new(None),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -135,6 +143,10 @@ impl App {
 
     pub(crate) fn loops(&self) -> Vec<Pulse> {
         self.inner.loops.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn checked(&self) -> &tokio::sync::Mutex<Option<Checked>> {
+        &self.inner.checked
     }
 
     pub(crate) fn queries(&self) -> &Queries {

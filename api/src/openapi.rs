@@ -1,13 +1,14 @@
 //! The API's description: derived from the routes, so that it cannot say what is not there.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use utoipa::openapi::path::{Operation, Parameter, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, RefOr, SecurityRequirement};
 use wire::Code;
 
-use crate::door::access::{self, Access};
+use crate::door::access;
 use crate::routes;
 
 /// The description of every route, in OpenAPI 3.1.
@@ -36,15 +37,33 @@ pub fn openapi() -> OpenApi {
             let access = access::of(method, path);
             let access = access.unwrap_or_else(|| panic!("{method} {path} is missing in the table of permissions"));
             described += 1;
-            let permission = match access {
-                Access::Open => continue,
-                Access::Needs(permission) | Access::NeedsUnlessPublic(permission) => permission,
-            };
+            let Some((permission, honours)) = access.needed() else { continue };
+            let told = operation.description.take().map_or_else(String::new, |text| format!("{text}\n\n"));
+            operation.description = Some(format!("{told}{}", honours.sentence()));
             operation.security = Some(vec![SecurityRequirement::new("key", [permission.as_str()])]);
         }
     }
     assert_eq!(described, access::TABLE.len(), "the table of permissions names a route that is not there");
     openapi
+}
+
+/// The description, built once.
+pub(crate) fn described() -> &'static OpenApi {
+    static DESCRIBED: LazyLock<OpenApi> = LazyLock::new(openapi);
+    &DESCRIBED
+}
+
+/// The description's JSON text, built once.
+pub(crate) fn text() -> &'static str {
+    static TEXT: LazyLock<String> =
+        LazyLock::new(|| serde_json::to_string(described()).expect("the description has string keys only"));
+    &TEXT
+}
+
+/// The description as a page for people, built once.
+pub(crate) fn reference() -> &'static str {
+    static REFERENCE: LazyLock<String> = LazyLock::new(|| page(described()));
+    &REFERENCE
 }
 
 /// Each operation of a path, with its method.
@@ -113,11 +132,11 @@ fn describe(html: &mut String, method: &str, path: &str, operation: &Operation) 
     let _ = write!(html, "<h3>{method} {}</h3>", escape(path));
     paragraphs(html, operation.summary.as_deref().unwrap_or_default());
     paragraphs(html, operation.description.as_deref().unwrap_or_default());
-    match access::of(method, path) {
-        Some(Access::Needs(permission) | Access::NeedsUnlessPublic(permission)) => {
+    match access::of(method, path).and_then(access::Access::needed) {
+        Some((permission, _)) => {
             let _ = write!(html, "<p>Needs the permission <code>{permission}</code>.</p>");
         }
-        Some(Access::Open) | None => html.push_str("<p>Open to everybody.</p>"),
+        None => html.push_str("<p>Open to everybody.</p>"),
     }
     let mut parameters = parameters(operation).peekable();
     if parameters.peek().is_some() {
@@ -201,4 +220,5 @@ error_pages! {
     DatabaseUnavailable = "database_unavailable";
     RequestTimeout = "request_timeout";
     TooManyListeners = "too_many_listeners";
+    FormTokenMismatch = "form_token_mismatch";
 }

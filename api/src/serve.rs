@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,8 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{App, events, metrics, router, routes};
 
-/// Longest time for a request's head to arrive.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time for a request's head to arrive, and for a connection's first request, where nothing else is configured.
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an HTTP/2 connection is asked whether its peer is still there, and the longest wait for its answer.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest head of a request.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// The wait after an accept that failed, e.g. for want of file descriptors: no hot loop.
@@ -47,7 +51,8 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken)
     ];
     tracing::info!(%address, "the API listens");
     let graceful = GracefulShutdown::new();
-    accept(router(app.clone()), app.config().max_connections, &listener, &shutdown, &graceful).await;
+    let limits = Limits { connections: app.config().max_connections, head: app.config().head_timeout };
+    accept(router(app.clone()), limits, &listener, &shutdown, &graceful).await;
     drop(listener);
     app.shutdown().cancel();
     if tokio::time::timeout(app.config().drain, graceful.shutdown()).await.is_err() {
@@ -72,24 +77,40 @@ pub async fn serve_metrics(listener: TcpListener, shutdown: CancellationToken) -
     let upkeep = tokio::spawn(metrics::keep_up(handle.clone(), shutdown.child_token()));
     tracing::info!(%address, "metrics are served");
     let graceful = GracefulShutdown::new();
-    accept(routes::figures(handle), MAX_SCRAPERS, &listener, &shutdown, &graceful).await;
+    let limits = Limits { connections: MAX_SCRAPERS, head: HEAD_TIMEOUT };
+    accept(routes::figures(handle), limits, &listener, &shutdown, &graceful).await;
     drop(listener);
     let _ = tokio::time::timeout(SCRAPE_DRAIN, graceful.shutdown()).await;
     let _ = upkeep.await;
     Ok(())
 }
 
+/// What a listener allows.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Open connections; more wait to be accepted.
+    connections: usize,
+    /// Time for a request's head, and for a connection's first request.
+    head: Duration,
+}
+
 async fn accept(
     service: axum::Router,
-    max_connections: usize,
+    limits: Limits,
     listener: &TcpListener,
     shutdown: &CancellationToken,
     graceful: &GracefulShutdown,
 ) {
+    let head = limits.head;
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEADER_BYTES as u32);
-    let places = Arc::new(Semaphore::new(max_connections));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(MAX_HEADER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES as u32)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let places = Arc::new(Semaphore::new(limits.connections));
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -106,14 +127,51 @@ async fn accept(
         };
         // Small answers must not wait for more to come.
         let _ = stream.set_nodelay(true);
-        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone()));
+        let spoken = CancellationToken::new();
+        let service = Spoken { inner: service.clone(), first: spoken.clone() };
+        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let connection = graceful.watch(connection.into_owned());
         tokio::spawn(async move {
             let _place = place;
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "a connection broke off");
+            tokio::select! {
+                ended = connection => {
+                    if let Err(error) = ended {
+                        tracing::debug!(error, "a connection broke off");
+                    }
+                }
+                () = silence(head, &spoken) => tracing::debug!("a connection brought no request in time and was closed"),
             }
         });
+    }
+}
+
+/// Ends when no request came within the time for its head; never, once one came. The server's own timer begins only
+/// when it knows the protocol, which a client that says nothing never tells.
+async fn silence(limit: Duration, spoken: &CancellationToken) {
+    if tokio::time::timeout(limit, spoken.cancelled()).await.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Notes a connection's first request.
+#[derive(Debug, Clone)]
+struct Spoken<S> {
+    inner: S,
+    first: CancellationToken,
+}
+
+impl<S: tower::Service<R>, R> tower::Service<R> for Spoken<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        self.first.cancel();
+        self.inner.call(request)
     }
 }
 

@@ -11,3 +11,4 @@ pub mod precondition;
 pub mod query;
 pub mod rate;
 pub mod repeat;
+pub mod threshold;

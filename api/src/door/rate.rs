@@ -18,6 +18,8 @@ pub struct Rates {
     per_second: f64,
     burst: f64,
     buckets: Mutex<HashMap<KeyId, Bucket>>,
+    /// Of all that show no key at all.
+    nameless: Mutex<Option<Bucket>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +36,7 @@ impl Rates {
             per_second: f64::from(per_second.max(1)),
             burst: f64::from(burst.max(1)),
             buckets: Mutex::new(HashMap::new()),
+            nameless: Mutex::new(None),
         }
     }
 
@@ -45,12 +48,27 @@ impl Rates {
         self.take_at(key, Instant::now())
     }
 
+    /// Takes one token of the bucket that all requests without a key share; it is as large as one key's.
+    ///
+    /// # Errors
+    /// `rate_limited` with the time until the next one.
+    pub fn take_nameless(&self) -> Result<(), Failure> {
+        let now = Instant::now();
+        let mut bucket = self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = bucket.get_or_insert(Bucket { tokens: self.burst, filled: now });
+        self.spend(bucket, now, "Requests without a key, taken together, come at more than")
+    }
+
     fn take_at(&self, key: KeyId, now: Instant) -> Result<(), Failure> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= MAX_BUCKETS && !buckets.contains_key(&key) {
             buckets.retain(|_, bucket| self.level(bucket, now) < self.burst);
         }
         let bucket = buckets.entry(key).or_insert(Bucket { tokens: self.burst, filled: now });
+        self.spend(bucket, now, "This key sends more than")
+    }
+
+    fn spend(&self, bucket: &mut Bucket, now: Instant, who: &str) -> Result<(), Failure> {
         *bucket = Bucket { tokens: self.level(bucket, now), filled: now };
         if bucket.tokens >= 1.0 {
             bucket.tokens -= 1.0;
@@ -58,7 +76,7 @@ impl Rates {
         }
         let seconds = ((1.0 - bucket.tokens) / self.per_second).ceil();
         let detail = format!(
-            "This key sends more than {} requests a second: wait as long as Retry-After says, or ask for many things in \
+            "{who} {} requests a second: wait as long as Retry-After says, or ask for many things in \
              one call.",
             self.per_second
         );

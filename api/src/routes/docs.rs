@@ -1,6 +1,5 @@
 //! The API's description, for programs and for people.
 
-use axum::Json;
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
@@ -15,16 +14,16 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 /// The API's description in OpenAPI 3.1.
 #[utoipa::path(get, path = "/openapi.json", tag = "docs", operation_id = "openapi",
     responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
-pub(super) async fn description() -> Json<utoipa::openapi::OpenApi> {
-    Json(openapi::openapi())
+pub(super) async fn description() -> Response {
+    ([(CONTENT_TYPE, "application/json")], openapi::text()).into_response()
 }
 
 /// The API's description as a page to read.
 #[utoipa::path(get, path = "/docs", tag = "docs", operation_id = "reference",
     responses((status = 200, description = "The reference", body = String, content_type = "text/html")))]
 pub(super) async fn reference() -> Response {
-    let page = openapi::page(&openapi::openapi());
-    ([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, POLICY)], page).into_response()
+    let head = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, POLICY)];
+    (head, openapi::reference()).into_response()
 }
 
 /// What an error code means and what to do about it.

@@ -14,7 +14,7 @@ mod regions;
 
 use std::any::Any;
 
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -29,6 +29,7 @@ use crate::App;
 use crate::door::auth;
 use crate::door::failure::Failure;
 use crate::door::observe::{self, RequestId};
+use crate::door::threshold;
 
 /// Every described route. The guard's table and this list name the same routes: see [`crate::openapi`].
 pub(crate) fn described() -> OpenApiRouter<App> {
@@ -79,6 +80,8 @@ pub fn router(app: App) -> Router {
         .merge(api)
         .merge(crate::dashboard::router())
         .fallback(nowhere)
+        .layer(from_fn_with_state(app.clone(), threshold::strangers))
+        .layer(from_fn(threshold::legible))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
@@ -91,7 +94,7 @@ pub(crate) fn figures(handle: PrometheusHandle) -> Router {
 }
 
 /// Programs get a problem, people a page.
-async fn nowhere(uri: Uri, headers: HeaderMap, id: Option<Extension<RequestId>>) -> Response {
+pub(crate) async fn nowhere(uri: Uri, headers: HeaderMap, id: Option<Extension<RequestId>>) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepts.contains("text/html") && !uri.path().starts_with("/v1/") {
         crate::dashboard::not_found(&uri, &headers, id.as_ref().map(|Extension(id)| id))

@@ -2,12 +2,15 @@
 
 mod access;
 mod bodies;
+mod connections;
 mod description;
 mod events;
+mod figures;
 mod fleet;
 mod instances;
 mod jobs;
 mod keys;
+mod lists;
 mod logs;
 mod moves;
 mod operate;
