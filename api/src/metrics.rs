@@ -73,7 +73,7 @@ pub(crate) fn of_database(overview: &Overview, queues: &[QueueView]) -> String {
         overview.oldest_due_at.map_or(0.0, |at| (overview.now - at).to_std().map_or(0.0, |age| age.as_secs_f64()));
     let singles = [
         ("leasehold_oldest_due_age_seconds", "Age of the oldest due job of all queues.", age),
-        ("leasehold_jobs_running", "Leased jobs.", as_f64(overview.running)),
+        ("leasehold_leases_live", "Leased jobs of all workers.", as_f64(overview.running)),
         ("leasehold_leases_expired", "Leases past their expiry that nobody rescued yet.", as_f64(overview.expired)),
         ("leasehold_fenced_writes_last_hour", "Writes that the fence refused.", as_f64(overview.refused_last_hour)),
         ("leasehold_workers_live", "Live workers.", as_f64(overview.workers_live)),
@@ -84,7 +84,9 @@ pub(crate) fn of_database(overview: &Overview, queues: &[QueueView]) -> String {
     }
     let depth = [
         ("leasehold_queue_available", "Due jobs, counted up to 10000.", (|q| q.available) as fn(&QueueView) -> i64),
-        ("leasehold_queue_waiting", "Jobs that wait for their time, counted up to 10000.", |q| q.waiting),
+        ("leasehold_queue_waiting", "Jobs that wait for their time, among the first 10000 of all queues.", |q| {
+            q.waiting
+        }),
         ("leasehold_queue_running", "Leased jobs of the queue.", |q| q.running),
     ];
     for (name, help, figure) in depth {
