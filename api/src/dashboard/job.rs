@@ -21,7 +21,9 @@ use timeline::Happening;
 /// Refused writes that a job's page looks at.
 const REFUSED: u16 = 50;
 /// Lines of the log that the page shows: the newest.
-const LOG_LINES: usize = 50;
+const LOG_LINES: u16 = 50;
+/// Steps that the page looks at: the newest.
+const STEPS: u16 = 200;
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -81,8 +83,8 @@ pub(super) async fn show(State(app): State<App>, ask: Ask, Path(id): Path<String
     let job = queue::get(visit.query(), id).await?.ok_or(Failure::NotFound("job"))?;
     let facts = visit.facts().await?;
     let attempts = queue::attempts(visit.query(), id).await?;
-    let steps = queue::steps(visit.query(), id).await?;
-    let logs = queue::logs(visit.query(), id).await?;
+    let steps = queue::newest_steps(visit.query(), id, STEPS).await?;
+    let logs = queue::newest_logs(visit.query(), id, LOG_LINES).await?;
     let refused = queue::recent_refused(visit.query(), Some(id), None, REFUSED).await?;
     let verdict = Verdict::of(&facts);
     let (now, moment) = (page::now(&facts), facts.overview.now);
@@ -101,11 +103,11 @@ pub(super) async fn show(State(app): State<App>, ask: Ask, Path(id): Path<String
         why: why(job),
         timeline,
         folded,
-        log: logs.iter().rev().take(LOG_LINES).rev().map(log_line).collect(),
-        log_note: if logs.len() > LOG_LINES {
-            format!("the newest {LOG_LINES} of {}", logs.len())
-        } else {
-            String::new()
+        log: logs.iter().map(log_line).collect(),
+        log_note: match logs.last() {
+            // Lines are numbered from 1, and the oldest leave first.
+            Some(last) if last.seq > i32::from(LOG_LINES) => format!("the newest {LOG_LINES} of {} written", last.seq),
+            _ => String::new(),
         },
         facts: facts_of(job, now),
         progress: job.progress.as_ref().and_then(Meter::of),

@@ -163,7 +163,8 @@ fn steps_of(steps: &[Step], first: Fence, last: Fence) -> Option<More> {
     let title = match under.len() {
         1 => "1 step".to_owned(),
         n @ ..=STEPS => format!("{n} steps, newest first"),
-        n => format!("{n} steps, the newest {STEPS}"),
+        // How many more there are is not known: the page looks at the newest of the job only.
+        _ => format!("the newest {STEPS} steps"),
     };
     Some(More { title, text })
 }
