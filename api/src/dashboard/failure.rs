@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use domain::authority::Permission;
 use domain::db;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use wire::Code;
 
 use super::headers::{self, PART};
 use super::page::Shell;
@@ -28,6 +29,9 @@ pub(super) enum Failure {
     /// The key may not see this.
     #[error("the key lacks the permission {0}")]
     Forbidden(Permission),
+    /// The key sees a part of the fleet, and a page tells of all of it.
+    #[error("the key is narrowed by scopes")]
+    Scoped,
     /// There is no such thing, or it may not be seen.
     #[error("there is no such {0}")]
     NotFound(&'static str),
@@ -60,16 +64,15 @@ impl From<FormRejection> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let mut response = face(&self).status.into_response();
+        let mut response = face(&self).status().into_response();
         response.extensions_mut().insert(Undressed(Arc::new(self)));
         response
     }
 }
 
-/// The face of a failure.
+/// The face of a failure; its status is the code's.
 struct Face {
-    status: StatusCode,
-    code: &'static str,
+    code: Code,
     tone: &'static str,
     glyph: &'static str,
     headline: String,
@@ -77,9 +80,14 @@ struct Face {
     what_now: &'static str,
 }
 
+impl Face {
+    fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
 fn face(failure: &Failure) -> Face {
-    let quiet = |status, code, headline: &str, sentence: String, what_now| Face {
-        status,
+    let quiet = |code, headline: &str, sentence: String, what_now| Face {
         code,
         tone: "idle",
         glyph: "info",
@@ -89,36 +97,40 @@ fn face(failure: &Failure) -> Face {
     };
     match failure {
         Failure::SignIn => quiet(
-            StatusCode::UNAUTHORIZED,
-            "unauthenticated",
+            Code::Unauthenticated,
             "Sign in first",
             "Nobody is signed in, or the session has ended.".to_owned(),
             "Sign in with an API key.",
         ),
         Failure::Forbidden(permission) => quiet(
-            StatusCode::FORBIDDEN,
-            "forbidden",
+            Code::PermissionDenied,
             "You may not see this",
             format!("Your key lacks the permission {permission}."),
             "Ask an administrator for a key with the role viewer, or sign in with another one.",
         ),
+        Failure::Scoped => quiet(
+            Code::PermissionDenied,
+            "These pages tell of the whole fleet",
+            "Your key is narrowed by scopes to a part of it. Left out for it are the jobs, queues, workers, throughput \
+             and refused writes of these pages, which belong to no application."
+                .to_owned(),
+            "With this key, ask the API: GET /v1/apps/{app}/instances and GET /v1/moves. Or sign in with a key without \
+             scopes.",
+        ),
         Failure::NotFound(what) => quiet(
-            StatusCode::NOT_FOUND,
-            "not_found",
+            Code::NotFound,
             "There is no such thing here",
             format!("There is no such {what}, or you may not see it."),
             "Check the address.",
         ),
         Failure::Invalid(why) => quiet(
-            StatusCode::BAD_REQUEST,
-            "invalid_request",
+            Code::MalformedRequest,
             "That cannot be asked",
             why.clone(),
             "Correct the address or the form.",
         ),
         Failure::Forged => Face {
-            status: StatusCode::FORBIDDEN,
-            code: "form_token_mismatch",
+            code: Code::FormTokenMismatch,
             tone: "warn",
             glyph: "warn",
             headline: "This form is not of your session".to_owned(),
@@ -126,15 +138,13 @@ fn face(failure: &Failure) -> Face {
             what_now: "Open the page again and send it from there.",
         },
         Failure::TooMany => quiet(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limited",
+            Code::RateLimited,
             "Too many requests",
             "This key asks more often than it may, through pages or programs.".to_owned(),
             "Wait a moment. A page that is open tries again by itself.",
         ),
-        Failure::Store(error) if timed_out(error) => Face {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            code: "query_timeout",
+        Failure::Store(error) if db::timed_out(error) => Face {
+            code: Code::RequestTimeout,
             tone: "warn",
             glyph: "warn",
             headline: "This took too long and was stopped".to_owned(),
@@ -142,8 +152,7 @@ fn face(failure: &Failure) -> Face {
             what_now: "Narrow the list by a kind or a queue, or wait until the database has less to do.",
         },
         Failure::Store(error) if db::unavailable(error) => Face {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            code: "database_unavailable",
+            code: Code::DatabaseUnavailable,
             tone: "bad",
             glyph: "problem",
             headline: "The database does not answer".to_owned(),
@@ -152,8 +161,7 @@ fn face(failure: &Failure) -> Face {
             what_now: "This page tries again by itself every 5 s. See whether PostgreSQL is up and reachable.",
         },
         Failure::Store(_) | Failure::Render(_) => Face {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            code: "internal",
+            code: Code::Internal,
             tone: "bad",
             glyph: "problem",
             headline: "This page failed".to_owned(),
@@ -161,10 +169,6 @@ fn face(failure: &Failure) -> Face {
             what_now: "Try again; if it stays, look for the request's id in the log of the API.",
         },
     }
-}
-
-fn timed_out(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|e| e.code()).is_some_and(|code| code == "57014")
 }
 
 #[derive(Template)]
@@ -204,7 +208,7 @@ fn answer(failure: &Failure, back: &str, headers: &HeaderMap, id: Option<&Reques
         return Redirect::to(&format!("/login?next={}", form_urlencoded(back))).into_response();
     }
     let face = face(failure);
-    if face.status.is_server_error() {
+    if face.status().is_server_error() {
         tracing::error!(error = failure as &dyn std::error::Error, "a page failed");
     }
     render(&face, back, headers, id)
@@ -227,7 +231,7 @@ pub(super) fn form_urlencoded(text: &str) -> String {
 fn render(face: &Face, back: &str, headers: &HeaderMap, id: Option<&RequestId>) -> Response {
     let mut shell = Shell::bare(Theme::of(headers), back);
     shell.title.clone_from(&face.headline);
-    let away = face.code == "database_unavailable";
+    let away = face.code == Code::DatabaseUnavailable;
     shell.again = away.then_some(AGAIN_SECONDS);
     let page = Page {
         shell,
@@ -235,16 +239,19 @@ fn render(face: &Face, back: &str, headers: &HeaderMap, id: Option<&RequestId>) 
         glyph: face.glyph,
         headline: &face.headline,
         sentence: &face.sentence,
-        code: face.code,
-        status: face.status.as_u16(),
+        code: face.code.as_str(),
+        status: face.status().as_u16(),
         request: id.map(|id| id.0.as_str()),
         what_now: face.what_now,
     };
-    let Ok(html) = page.render() else { return face.status.into_response() };
-    let mut response =
-        (face.status, [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-store")], html)
-            .into_response();
-    let wait = match face.status {
+    let Ok(html) = page.render() else { return face.status().into_response() };
+    let mut response = (
+        face.status(),
+        [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-store")],
+        html,
+    )
+        .into_response();
+    let wait = match face.status() {
         StatusCode::SERVICE_UNAVAILABLE => Some(AGAIN_SECONDS),
         StatusCode::TOO_MANY_REQUESTS => Some(1),
         _ => None,
@@ -275,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_database_that_is_away_is_told_from_a_mistake_of_ours() {
-        let status = |error| face(&Failure::Store(error)).status;
+        let status = |error| face(&Failure::Store(error)).status();
         assert_eq!(status(sqlx::Error::PoolTimedOut), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(status(sqlx::Error::RowNotFound), StatusCode::INTERNAL_SERVER_ERROR);
     }

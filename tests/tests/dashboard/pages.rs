@@ -220,7 +220,7 @@ async fn the_list_pages_by_key_and_filters_by_its_address() {
     for bad in ["/jobs?state=lost", "/jobs?kind=A%20B", "/jobs?before=x", "/jobs?state=running&state=running"] {
         let told = visitor.get(bad).await;
         assert_eq!(told.status, 400, "{bad}");
-        assert!(told.text.contains("invalid_request"), "{}", told.text);
+        assert!(told.text.contains("malformed_request"), "{}", told.text);
     }
 }
 
