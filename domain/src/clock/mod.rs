@@ -3,6 +3,8 @@
 //! Rust code that must know the time asks the database ([`now`]) or is handed the time. Local, monotonic measures
 //! (how long a request took) use `std::time::Instant` where the act happens.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
@@ -15,6 +17,11 @@ pub type Timestamp = DateTime<Utc>;
 /// Only the database's.
 pub async fn now(conn: &mut PgConnection) -> Result<Timestamp, sqlx::Error> {
     store::now(conn).await
+}
+
+/// A duration in whole milliseconds, as statements take it.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 mod store;
