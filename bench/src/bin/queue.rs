@@ -5,6 +5,8 @@
 //!
 //! `cargo run --release -p leasehold-bench --bin queue -- [--jobs 100000] [--rounds 3] [--batch 100] [--concurrency 50]`
 
+#![allow(clippy::print_stdout, reason = "what it measures is printed")]
+
 use anyhow::Context as _;
 use bench::measure::{Figures, median};
 use bench::queue::{limit, ours};
