@@ -248,3 +248,32 @@ async fn bulk_calls_wait_for_each_others_keys_in_one_order() {
     let made = other.await.expect("done").expect("no deadlock");
     assert!(made.iter().all(|made| matches!(made, Enqueued::Existing(_))), "{made:?}");
 }
+
+/// A handler's words are bounded by name: progress beyond 16 KiB and a step beyond 64 KiB are refused and change nothing.
+#[tokio::test]
+async fn progress_and_steps_beyond_their_bounds_are_refused() {
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let lease = q.lease().await.lease;
+    let mut conn = q.conn().await;
+    let before = q.dump().await;
+    let progress = queue::Progress { message: "m".repeat(policy::MAX_PROGRESS_BYTES), ..queue::Progress::default() };
+    assert_eq!(refused_field(queue::set_progress(&mut conn, lease, &progress).await), "progress");
+    let large = json!("x".repeat(policy::MAX_STEP_BYTES));
+    assert_eq!(refused_field(queue::append_step(&mut conn, lease, "s", &large, &json!({})).await), "step");
+    assert_eq!(refused_field(queue::append_step(&mut conn, lease, "s", &json!({}), &large).await), "step");
+    assert_eq!(q.dump().await, before);
+    let most = queue::Progress { message: "m".repeat(policy::MAX_PROGRESS_BYTES / 2), ..queue::Progress::default() };
+    queue::set_progress(&mut conn, lease, &most).await.expect("within its bound");
+}
+
+/// PostgreSQL's text has no NUL: a line that carries one is kept, and shows where it was.
+#[tokio::test]
+async fn a_log_line_with_a_nul_is_kept() {
+    let q = Queue::start().await;
+    let id = q.enqueue().await;
+    let lease = q.lease().await.lease;
+    let mut conn = q.conn().await;
+    queue::append_log(&mut conn, lease, "info", "before\0after").await.expect("a line");
+    assert_eq!(queue::logs(&mut conn, id).await.expect("the log")[0].line, "before\u{fffd}after");
+}

@@ -42,7 +42,8 @@ pub async fn set_progress(conn: &mut PgConnection, lease: Lease, progress: &Prog
     let value = serde_json::json!(progress);
     let size = value.to_string().len();
     if size > policy::MAX_PROGRESS_BYTES {
-        let rule = format!("{size} bytes, more than {}: keep details in steps or in the log", policy::MAX_PROGRESS_BYTES);
+        let rule =
+            format!("{size} bytes, more than {}: keep details in steps or in the log", policy::MAX_PROGRESS_BYTES);
         return Err(Error::Invalid { field: "progress", rule });
     }
     let done = sqlx::query!(
