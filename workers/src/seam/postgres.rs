@@ -145,13 +145,7 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn enqueue_child(&self, lease: Lease, child: &NewJob) -> Result<Enqueued, StoreError> {
-        retried_fenced(async || {
-            let mut transaction = self.handlers.begin().await?;
-            let made = queue::enqueue_child(&mut transaction, lease, child).await?;
-            transaction.commit().await?;
-            Ok(made)
-        })
-        .await
+        retried_fenced(async || queue::enqueue_child(&mut *self.handlers.acquire().await?, lease, child).await).await
     }
 
     async fn refused_write(&self, lease: Lease, worker: WorkerId, operation: Operation) -> Result<i64, StoreError> {
