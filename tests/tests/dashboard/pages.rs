@@ -285,7 +285,7 @@ async fn a_form_that_is_none_is_told_as_a_page_and_a_page_that_is_none_leads_hom
     for (path, form) in [("/login", vec![("csrf", "x")]), ("/logout", vec![]), ("/theme", vec![("theme", "pink")])] {
         let told = visitor.post(path, &form).await;
         assert_eq!(told.status, 400, "{path}");
-        assert!(told.text.contains("invalid_request"), "{path}: {}", told.text);
+        assert!(told.text.contains("malformed_request"), "{path}: {}", told.text);
         assert_eq!(told.header("content-security-policy"), Some(POLICY));
     }
     for path in ["/logout", "/theme"] {
