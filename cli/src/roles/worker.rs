@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use domain::ids::{Kind, QueueName, RegionCode};
 use domain::nodes::Bucket;
 use sqlx::PgPool;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use workers::jobs::{self, Environment};
 use workers::node::{NodeConfig, NodeContext};
@@ -71,16 +72,38 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         ..RunnerConfig::default()
     };
     let store = Arc::new(PgLeaseStore::new(&pool));
-    let ended = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone()).await;
-    shutdown.cancel();
-    if let Some(keeping) = keeping {
-        keeping.await.context("end the node's beat")?;
-    }
+    let running = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone());
+    let (ended, kept) = until_both_end(running, keeping, &shutdown).await;
     let summary = ended?;
+    kept.context("keep the node's beat")?;
     if summary.abandoned > 0 {
         tracing::warn!(worker.id = %summary.worker, leases = summary.abandoned, "leases were left to expire");
     }
     Ok(if stop_now.is_cancelled() { Exit::Failed } else { Exit::Ok })
+}
+
+/// Runs the worker and its box's beat until both have ended. The beat ends with the worker; if it dies, the worker
+/// drains: without its beat the box counts as away, while its jobs would go on.
+async fn until_both_end<T>(
+    running: impl Future<Output = T>,
+    beat: Option<JoinHandle<()>>,
+    shutdown: &CancellationToken,
+) -> (T, Result<(), JoinError>) {
+    let running = async {
+        let ended = running.await;
+        shutdown.cancel();
+        ended
+    };
+    let beat = async {
+        let Some(beat) = beat else { return Ok(()) };
+        let ended = beat.await;
+        if ended.is_err() {
+            tracing::error!("the node's beat died: the worker drains");
+        }
+        shutdown.cancel();
+        ended
+    };
+    tokio::join!(running, beat)
 }
 
 /// The box, where this worker is one.
@@ -166,4 +189,26 @@ fn refuse_unknown<'a>(kinds: &[Kind], known: impl Iterator<Item = &'a str> + Clo
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_whose_beat_died_drains_and_ends_with_an_error() {
+        let shutdown = CancellationToken::new();
+        let beat = tokio::spawn(async { panic!("the beat dies") });
+        let ((), kept) = until_both_end(shutdown.cancelled(), Some(beat), &shutdown).await;
+        assert!(kept.is_err_and(|error| error.is_panic()));
+    }
+
+    #[tokio::test]
+    async fn the_beat_of_a_worker_that_ended_ends_too() {
+        let shutdown = CancellationToken::new();
+        let told = shutdown.clone();
+        let beat = tokio::spawn(async move { told.cancelled().await });
+        let (ended, kept) = until_both_end(std::future::ready(7), Some(beat), &shutdown).await;
+        assert!(ended == 7 && kept.is_ok());
+    }
 }

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use domain::ids::NodeId;
-use domain::{instances, nodes};
+use domain::{entropy, instances, nodes};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 use super::NodeContext;
+use crate::chain::chain;
 
-/// The time between two beats: a sixth of the silence after which a box counts as away.
+/// The longest time between two beats: a sixth of the silence after which a box counts as away.
 const BEAT: Duration = Duration::from_secs(10);
+/// Longest wait for one beat: a connection that hangs is left in time for two more tries within that silence.
+const BEAT_LIMIT: Duration = Duration::from_secs(15);
 /// Beats between two looks for records without a landing: it reads all records, and finds one only where a job was
 /// taken away by hand or a move was aborted before its host was served.
 const BEATS_A_SWEEP: u32 = 6;
@@ -47,12 +50,15 @@ pub async fn sweep(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error
     Ok(Kept { landings, ..kept })
 }
 
-/// Beats every ten seconds until told to stop. An outage of the database is logged once, and its end.
+/// Beats until told to stop, every eight to ten seconds, so that boxes that began together drift apart. An outage of the
+/// database is logged once, and its end.
 pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
     let mut away = false;
     for turn in (0..BEATS_A_SWEEP).cycle() {
-        let kept = if turn == 0 { sweep(&pool, node.id()).await } else { beat(&pool, node.id()).await };
-        match kept {
+        let kept = in_time(BEAT_LIMIT, async {
+            if turn == 0 { sweep(&pool, node.id()).await } else { beat(&pool, node.id()).await }
+        });
+        match kept.await {
             Ok(kept) => {
                 if away {
                     tracing::info!(node.id = %node.id(), "node beats again");
@@ -69,15 +75,45 @@ pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
                 }
             }
             Err(error) if away => {
-                tracing::debug!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed again")
+                tracing::debug!(node.id = %node.id(), error = %chain(&*error), "node's beat failed again");
             }
             Err(error) => {
                 away = true;
-                tracing::warn!(node.id = %node.id(), error = &error as &dyn std::error::Error, "node's beat failed");
+                tracing::warn!(node.id = %node.id(), error = %chain(&*error), "node's beat failed");
             }
         }
-        if stop.run_until_cancelled(tokio::time::sleep(BEAT)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(pause())).await.is_none() {
             return;
         }
+    }
+}
+
+/// The answer to one beat, or that there was none in time.
+async fn in_time<T>(
+    limit: Duration,
+    beat: impl Future<Output = Result<T, instances::Error>>,
+) -> Result<T, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(tokio::time::timeout(limit, beat).await??)
+}
+
+fn pause() -> Duration {
+    BEAT.mul_f64(0.8 + entropy::fraction() / 5.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_beat_that_hangs_is_left_while_the_box_still_counts_as_alive() {
+        in_time(Duration::from_millis(1), std::future::pending::<Result<(), _>>()).await.expect_err("it hangs");
+        assert!((BEAT_LIMIT + BEAT) * 2 < nodes::SILENT_AFTER, "two hang, and a third is in time");
+    }
+
+    #[test]
+    fn beats_are_apart_and_never_rarer_than_stated() {
+        let pauses: Vec<Duration> = (0..50).map(|_| pause()).collect();
+        assert!(pauses.iter().all(|pause| *pause <= BEAT && *pause >= BEAT * 4 / 5));
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 }
