@@ -53,25 +53,19 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) const LOST_RACE_PAUSE: Duration = Duration::from_millis(4);
 /// No worker polls more rarely than this.
 pub(super) const POLL_CAP: Duration = Duration::from_secs(2);
-/// Rows that one sweep rescues or stages at most.
-pub(super) const SWEEP_BATCH: u16 = 500;
+/// Rows that one statement leases, renews, settles, rescues or stages at most: the cost of a row grows beyond 750.
+pub(super) const BATCH: u16 = 500;
 /// How often the rarer upkeep is done.
 pub(super) const UPKEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// How often counts are written.
 pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a worker says that it lives.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Outcomes that one statement settles at most, and leases that one renews: the cost of a row grows beyond 750.
-pub(super) const SETTLE_BATCH: usize = 500;
 /// How long a busy loop waits for more to go into its next statement: one statement for a hundred jobs costs a
 /// twenty-fifth of a hundred statements. A loop that was idle waits for nothing.
 pub(super) const LINGER: Duration = Duration::from_millis(2);
 /// A loop whose last statement is not older than this is busy.
 pub(super) const BUSY: Duration = Duration::from_millis(5);
-/// Leases that one statement renews at most.
-pub(super) const RENEW_BATCH: usize = 500;
-/// Jobs that one statement leases at most.
-pub(super) const LEASE_BATCH: usize = 500;
 /// Longest wait for the answer to one statement, on this side: a connection that hangs must not hang its loop.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
 /// A group is never settled with less patience than this: a slow database is not a connection that hangs.

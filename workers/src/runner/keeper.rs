@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::config::{ANSWER_LIMIT, BEAT_INTERVAL, LAST_WRITES, RENEW_BATCH};
+use super::config::{ANSWER_LIMIT, BATCH, BEAT_INTERVAL, LAST_WRITES};
 use super::core::Core;
 use super::lease::{HeldLease, Phase, Stop};
 use super::outage::Outage;
@@ -93,7 +93,7 @@ async fn renew_leases(core: &Core, store: &dyn LeaseStore) {
             }
             continue;
         }
-        for batch in due.chunks(RENEW_BATCH) {
+        for batch in due.chunks(usize::from(BATCH)) {
             renew(core, store, batch, &mut outage).await;
         }
     }

@@ -13,7 +13,7 @@ use domain::queue::Leased;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, LEASE_BATCH, LINGER, LOST_RACE_PAUSE, POLL_CAP, POLL_INTERVAL};
+use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, POLL_CAP, POLL_INTERVAL};
 use super::core::Core;
 use super::grip::Grip;
 use super::lease::HeldLease;
@@ -36,7 +36,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
             () = core.draining.cancelled() => return,
             free = room(&core) => free,
         };
-        let limit = u16::try_from(free.min(LEASE_BATCH)).unwrap_or(u16::MAX);
+        let limit = u16::try_from(free).unwrap_or(BATCH).min(BATCH);
         // Before the request: the local deadline counts from here.
         let sent = Instant::now();
         // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.

@@ -13,13 +13,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::attempt;
-use super::config::{ANSWER_LIMIT, BUSY, LINGER, SETTLE_BATCH, SHORTEST_ANSWER_LIMIT};
+use super::config::{self, ANSWER_LIMIT, BUSY, LINGER, SHORTEST_ANSWER_LIMIT};
 use super::core::Core;
 use super::lease::HeldLease;
 use super::meters::Tally;
 use super::outage::Outage;
 use crate::chain::chain;
 use crate::seam::StoreError;
+
+/// Outcomes that one statement records at most.
+const BATCH: usize = config::BATCH as usize;
 
 /// One outcome to record.
 pub(super) struct Request {
@@ -41,22 +44,22 @@ struct Waiting {
 /// Settles until `closing` fires and nothing is left to settle.
 pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<Request>, closing: CancellationToken) {
     let mut outage = Outage::new("settling");
-    let mut incoming: Vec<Request> = Vec::with_capacity(SETTLE_BATCH);
-    let mut waiting: Vec<Waiting> = Vec::with_capacity(SETTLE_BATCH);
-    let mut settlements: Vec<Settlement> = Vec::with_capacity(SETTLE_BATCH);
+    let mut incoming: Vec<Request> = Vec::with_capacity(BATCH);
+    let mut waiting: Vec<Waiting> = Vec::with_capacity(BATCH);
+    let mut settlements: Vec<Settlement> = Vec::with_capacity(BATCH);
     let mut last_answer: Option<Instant> = None;
     loop {
         if waiting.is_empty() {
             tokio::select! {
                 biased;
-                _ = requests.recv_many(&mut incoming, SETTLE_BATCH) => {}
+                _ = requests.recv_many(&mut incoming, BATCH) => {}
                 () = closing.cancelled() => return,
             }
             if last_answer.is_some_and(|at| at.elapsed() < BUSY) {
                 linger(&core, &mut requests, &mut incoming).await;
             }
         } else {
-            while waiting.len() + incoming.len() < SETTLE_BATCH
+            while waiting.len() + incoming.len() < BATCH
                 && let Ok(request) = requests.try_recv()
             {
                 incoming.push(request);
@@ -105,8 +108,8 @@ async fn rest(core: &Core, pause: Duration, waiting: &mut Vec<Waiting>, settleme
 /// Waits a moment for what finishes meanwhile, unless nothing is left that could.
 async fn linger(core: &Core, requests: &mut mpsc::UnboundedReceiver<Request>, incoming: &mut Vec<Request>) {
     let more = async {
-        while incoming.len() < SETTLE_BATCH.min(core.held.len()) {
-            requests.recv_many(incoming, SETTLE_BATCH - incoming.len()).await;
+        while incoming.len() < BATCH.min(core.held.len()) {
+            requests.recv_many(incoming, BATCH - incoming.len()).await;
         }
     };
     // Its time being over is as good as more.
@@ -174,7 +177,9 @@ fn without_text(outcome: Outcome, why: &str) -> Outcome {
         Outcome::Completed { .. } => Outcome::Completed { result: note("result_unstorable") },
         Outcome::Failed { after, .. } => Outcome::Failed { error: note("error_unstorable"), after },
         Outcome::Discarded { .. } => Outcome::Discarded { error: note("error_unstorable") },
-        Outcome::Cancelled { .. } => Outcome::Cancelled { reason: "a reason that the database does not store".to_owned() },
+        Outcome::Cancelled { .. } => {
+            Outcome::Cancelled { reason: "a reason that the database does not store".to_owned() }
+        }
         same @ (Outcome::Snoozed { .. } | Outcome::Released) => same,
     }
 }

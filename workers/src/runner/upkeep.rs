@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, FLUSH_INTERVAL, SWEEP_BATCH, UPKEEP_INTERVAL};
+use super::config::{ANSWER_LIMIT, BATCH, FLUSH_INTERVAL, UPKEEP_INTERVAL};
 use super::core::Core;
 use super::leaser::poll_interval;
 use super::outage::Outage;
@@ -19,7 +19,7 @@ pub(super) async fn sweep(core: Arc<Core>) {
     let mut last_upkeep: Option<Instant> = None;
     loop {
         let swept = timeout(ANSWER_LIMIT, async {
-            let swept = core.store.sweep(SWEEP_BATCH).await?;
+            let swept = core.store.sweep(BATCH).await?;
             if last_upkeep.is_none_or(|at| at.elapsed() >= UPKEEP_INTERVAL) {
                 // Counted from the try: upkeep that fails must not be tried at the pace of the polls.
                 last_upkeep = Some(Instant::now());
@@ -33,7 +33,7 @@ pub(super) async fn sweep(core: Arc<Core>) {
             Ok(swept) => {
                 outage.over();
                 note(&core, swept);
-                if !swept.is_full(SWEEP_BATCH) {
+                if !swept.is_full(BATCH) {
                     sleep(poll_interval(core.live_workers.load(Ordering::Relaxed))).await;
                 }
             }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_sweep_that_stops_at_its_bound_is_followed_by_another() {
         let swept = Swept { rescued: 499, ended: 1, staged: 0 };
-        assert!(swept.is_full(SWEEP_BATCH) && Swept { staged: 500, ..Swept::default() }.is_full(SWEEP_BATCH));
-        assert!(!Swept { rescued: 300, ended: 0, staged: 300 }.is_full(SWEEP_BATCH), "each has a bound of its own");
+        assert!(swept.is_full(BATCH) && Swept { staged: 500, ..Swept::default() }.is_full(BATCH));
+        assert!(!Swept { rescued: 300, ended: 0, staged: 300 }.is_full(BATCH), "each has a bound of its own");
     }
 }
