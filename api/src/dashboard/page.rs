@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use askama::Template;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse as _, Response};
-use domain::authority::{self, Caller, Permission};
+use domain::authority::{self, Caller, Permission, Scopes};
 use domain::clock::Timestamp;
 use domain::instances::moves;
 use domain::sessions::{self, Token};
@@ -126,6 +126,10 @@ impl Visit {
         if let Some(missing) = NEEDED.into_iter().find(|permission| !caller.may(*permission)) {
             return Err(Failure::Forbidden(missing));
         }
+        // Jobs, queues and workers belong to no application: what cannot be narrowed is not shown in part.
+        if caller.scopes != Scopes::default() {
+            return Err(Failure::Scoped);
+        }
         app.rates().take(caller.key).map_err(|_| Failure::TooMany)?;
         // Two statements were made to know the visitor: its session and its key.
         Ok(Self { ask, caller, form_token: token.form_token(), snapshot, queries: 2 })
@@ -143,8 +147,7 @@ impl Visit {
         let queues = queue::queues(self.query()).await?;
         let workers = queue::list_workers(self.query(), WORKERS).await?;
         let open = moves::Filter { open: Some(true), ..moves::Filter::default() };
-        let mut moves = moves::list(self.query(), &open, MOVES).await?;
-        moves.retain(|m| self.caller.sees_app(m.app.as_str()));
+        let moves = moves::list(self.query(), &open, MOVES).await?;
         Ok(Facts { overview, queues, workers, moves })
     }
 

@@ -1,16 +1,72 @@
 //! The one place that says what each route needs.
 
-use domain::authority::Permission;
+use domain::authority::{Permission, Scopes};
+
+/// The dimensions of a key's scopes that a route honours: it shows, and takes, nothing beyond them. A key that is
+/// narrowed in another dimension is refused: what does not know of a scope cannot keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Honours {
+    /// Applications.
+    pub app: bool,
+    /// Nodes.
+    pub node: bool,
+}
+
+impl Honours {
+    /// No scope: the route tells of the whole fleet.
+    pub const NONE: Self = Self { app: false, node: false };
+    /// The applications of the key.
+    pub const APP: Self = Self { app: true, node: false };
+    /// The nodes of the key.
+    pub const NODE: Self = Self { app: false, node: true };
+    /// Both.
+    pub const BOTH: Self = Self { app: true, node: true };
+
+    /// The first dimension in which a key is narrowed and which the route does not honour.
+    #[must_use]
+    pub const fn lacks(self, scopes: &Scopes) -> Option<&'static str> {
+        if scopes.app.is_some() && !self.app {
+            Some("app")
+        } else if scopes.node.is_some() && !self.node {
+            Some("node")
+        } else {
+            None
+        }
+    }
+
+    /// In a sentence, for the API's description.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match (self.app, self.node) {
+            (false, false) => "A key with scopes is refused: this tells of the whole fleet.",
+            (true, false) => "Keeps to a key's `scopes.app`; a key with `scopes.node` is refused.",
+            (false, true) => "Keeps to a key's `scopes.node`; a key with `scopes.app` is refused.",
+            (true, true) => "Keeps to a key's scopes.",
+        }
+    }
+}
 
 /// What a route asks of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Nothing.
     Open,
-    /// A key with this permission.
-    Needs(Permission),
-    /// A key with this permission, unless the configuration opens the metrics.
+    /// A key with this permission, and narrowed in no other dimension than these.
+    Needs(Permission, Honours),
+    /// A key with this permission and without scopes, unless the configuration opens the metrics.
     NeedsUnlessPublic(Permission),
+}
+
+impl Access {
+    /// The permission, and the scopes that are honoured; `None` for what is open.
+    #[must_use]
+    pub const fn needed(self) -> Option<(Permission, Honours)> {
+        match self {
+            Self::Open => None,
+            Self::Needs(permission, honours) => Some((permission, honours)),
+            Self::NeedsUnlessPublic(permission) => Some((permission, Honours::NONE)),
+        }
+    }
 }
 
 /// Every route of the API: method, path, what it needs. A route that is missing here is refused to everybody, and the
@@ -22,39 +78,39 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/docs", Access::Open),
     ("GET", "/docs/errors/{code}", Access::Open),
     ("GET", "/metrics", Access::NeedsUnlessPublic(Permission::MetricsRead)),
-    ("POST", "/v1/jobs", Access::Needs(Permission::JobsWrite)),
-    ("GET", "/v1/jobs", Access::Needs(Permission::JobsRead)),
-    ("POST", "/v1/jobs/batch", Access::Needs(Permission::JobsWrite)),
-    ("GET", "/v1/jobs/{id}", Access::Needs(Permission::JobsRead)),
-    ("GET", "/v1/jobs/{id}/attempts", Access::Needs(Permission::JobsRead)),
-    ("GET", "/v1/jobs/{id}/steps", Access::Needs(Permission::JobsRead)),
-    ("GET", "/v1/jobs/{id}/log", Access::Needs(Permission::JobsRead)),
-    ("POST", "/v1/jobs/{id}/cancel", Access::Needs(Permission::JobsOperate)),
-    ("POST", "/v1/jobs/{id}/retry", Access::Needs(Permission::JobsOperate)),
-    ("GET", "/v1/kinds", Access::Needs(Permission::QueuesRead)),
-    ("GET", "/v1/queues", Access::Needs(Permission::QueuesRead)),
-    ("GET", "/v1/queues/{name}", Access::Needs(Permission::QueuesRead)),
-    ("GET", "/v1/throughput", Access::Needs(Permission::QueuesRead)),
-    ("GET", "/v1/workers", Access::Needs(Permission::WorkersRead)),
-    ("GET", "/v1/workers/{id}", Access::Needs(Permission::WorkersRead)),
-    ("GET", "/v1/fenced-writes", Access::Needs(Permission::JobsRead)),
-    ("GET", "/v1/events", Access::Needs(Permission::JobsRead)),
-    ("POST", "/v1/apps/{app}/instances", Access::Needs(Permission::InstancesWrite)),
-    ("GET", "/v1/apps/{app}/instances", Access::Needs(Permission::InstancesRead)),
-    ("GET", "/v1/apps/{app}/instances/{host}", Access::Needs(Permission::InstancesRead)),
-    ("POST", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite)),
-    ("GET", "/v1/apps/{app}/instances/{host}/moves", Access::Needs(Permission::InstancesRead)),
-    ("GET", "/v1/apps/{app}/regions", Access::Needs(Permission::InstancesRead)),
-    ("GET", "/v1/moves", Access::Needs(Permission::InstancesRead)),
-    ("GET", "/v1/moves/{id}", Access::Needs(Permission::InstancesRead)),
-    ("GET", "/v1/moves/{id}/steps", Access::Needs(Permission::InstancesRead)),
-    ("GET", "/v1/edges/{region}", Access::Needs(Permission::EdgesRead)),
-    ("GET", "/v1/regions", Access::Needs(Permission::NodesRead)),
-    ("PUT", "/v1/regions/{code}", Access::Needs(Permission::RegionsWrite)),
-    ("GET", "/v1/audit", Access::Needs(Permission::AuditRead)),
-    ("GET", "/v1/keys", Access::Needs(Permission::KeysManage)),
-    ("POST", "/v1/keys", Access::Needs(Permission::KeysManage)),
-    ("POST", "/v1/keys/{id}/revoke", Access::Needs(Permission::KeysManage)),
+    ("POST", "/v1/jobs", Access::Needs(Permission::JobsWrite, Honours::NONE)),
+    ("GET", "/v1/jobs", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("POST", "/v1/jobs/batch", Access::Needs(Permission::JobsWrite, Honours::NONE)),
+    ("GET", "/v1/jobs/{id}", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("GET", "/v1/jobs/{id}/attempts", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("GET", "/v1/jobs/{id}/steps", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("GET", "/v1/jobs/{id}/log", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("POST", "/v1/jobs/{id}/cancel", Access::Needs(Permission::JobsOperate, Honours::NONE)),
+    ("POST", "/v1/jobs/{id}/retry", Access::Needs(Permission::JobsOperate, Honours::NONE)),
+    ("GET", "/v1/kinds", Access::Needs(Permission::QueuesRead, Honours::NONE)),
+    ("GET", "/v1/queues", Access::Needs(Permission::QueuesRead, Honours::NONE)),
+    ("GET", "/v1/queues/{name}", Access::Needs(Permission::QueuesRead, Honours::NONE)),
+    ("GET", "/v1/throughput", Access::Needs(Permission::QueuesRead, Honours::NONE)),
+    ("GET", "/v1/workers", Access::Needs(Permission::WorkersRead, Honours::NONE)),
+    ("GET", "/v1/workers/{id}", Access::Needs(Permission::WorkersRead, Honours::NONE)),
+    ("GET", "/v1/fenced-writes", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("GET", "/v1/events", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("POST", "/v1/apps/{app}/instances", Access::Needs(Permission::InstancesWrite, Honours::APP)),
+    ("GET", "/v1/apps/{app}/instances", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("GET", "/v1/apps/{app}/instances/{host}", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("POST", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),
+    ("GET", "/v1/apps/{app}/instances/{host}/moves", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("GET", "/v1/apps/{app}/regions", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("GET", "/v1/moves", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("GET", "/v1/moves/{id}", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("GET", "/v1/moves/{id}/steps", Access::Needs(Permission::InstancesRead, Honours::APP)),
+    ("GET", "/v1/edges/{region}", Access::Needs(Permission::EdgesRead, Honours::NODE)),
+    ("GET", "/v1/regions", Access::Needs(Permission::NodesRead, Honours::NONE)),
+    ("PUT", "/v1/regions/{code}", Access::Needs(Permission::RegionsWrite, Honours::NONE)),
+    ("GET", "/v1/audit", Access::Needs(Permission::AuditRead, Honours::NONE)),
+    ("GET", "/v1/keys", Access::Needs(Permission::KeysManage, Honours::BOTH)),
+    ("POST", "/v1/keys", Access::Needs(Permission::KeysManage, Honours::BOTH)),
+    ("POST", "/v1/keys/{id}/revoke", Access::Needs(Permission::KeysManage, Honours::BOTH)),
 ];
 
 /// Routes that a browser's session opens too. Only reads may stand here: a cookie travels by itself, a key does not.

@@ -3,14 +3,14 @@
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use domain::authority::{self, Presented, Refusal};
+use domain::authority::{self, Permission, Presented, Refusal};
 use http::header::{ALLOW, AUTHORIZATION};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use secrecy::SecretString;
 use wire::Code;
 
-use super::access::{self, Access};
+use super::access::{self, Access, Honours};
 use super::failure::Failure;
 use crate::App;
 
@@ -35,7 +35,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The layer over every route of the API: permission, rate, shape of the query.
+/// The layer over every route of the API: permission, scopes, rate, shape of the query.
 pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     match admit(&app, &mut request).await {
         Ok(()) => next.run(request).await,
@@ -59,24 +59,30 @@ async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
             format!("{} is not allowed here; the Allow header lists what is.", request.method()),
         ));
     };
-    let permission = match access {
-        Access::Open => None,
-        Access::NeedsUnlessPublic(permission) => (!app.config().metrics_public).then_some(permission),
-        Access::Needs(permission) => Some(permission),
-    };
-    if let Some(permission) = permission {
+    let open = matches!(access, Access::NeedsUnlessPublic(_)) && app.config().metrics_public;
+    if let Some((permission, honours)) = access.needed().filter(|_| !open) {
         let caller = caller(app, &path, request.headers()).await?;
         tracing::Span::current().record("identity.id", tracing::field::display(caller.identity));
         app.rates().take(caller.key)?;
-        if !caller.may(permission) {
-            return Err(Failure::new(
-                Code::PermissionDenied,
-                format!("This needs the permission {permission}, which this key does not give: use a key that does."),
-            ));
-        }
+        permit(&caller, permission, honours)?;
         request.extensions_mut().insert(Caller(caller));
     }
     super::query::check(app.queries(), request.method().as_str(), &path, request.uri().query())
+}
+
+fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) -> Result<(), Failure> {
+    let denied = |detail| Err(Failure::new(Code::PermissionDenied, detail));
+    if !caller.may(permission) {
+        return denied(format!(
+            "This needs the permission {permission}, which this key does not give: use a key that does."
+        ));
+    }
+    if let Some(dimension) = honours.lacks(&caller.scopes) {
+        return denied(format!(
+            "This key is narrowed by scopes.{dimension}, which this route cannot keep to: use a key without it."
+        ));
+    }
+    Ok(())
 }
 
 /// The owner of the presented key, or, where a page's script may listen, of the session's cookie.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::authority::{self, IdentityKind, Permission, Role, Scopes};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
-use tests::api::{Server, Told};
+use tests::api::{Server, Told, of_app};
 
 use crate::support::{Visitor, hidden, number};
 
@@ -191,6 +191,20 @@ async fn a_key_that_may_not_see_a_page_is_told_which_permission_it_lacks() {
         assert_eq!(told.status, 403, "{path}");
         assert!(told.text.contains("queues.read") && told.text.contains("forbidden"), "{}", told.text);
     }
+}
+
+#[tokio::test]
+async fn a_key_with_scopes_is_told_what_the_pages_leave_out_for_it_and_hears_no_hints() {
+    let server = Server::start().await;
+    let (_, key) = server.key(IdentityKind::Person, &[Role::Admin], None, of_app("acme")).await;
+    let mut visitor = Visitor::signed_in_as(&server, &key).await;
+    for path in ["/", "/jobs", "/jobs/019cea2d-2905-7337-8b7d-8d292f8873d4"] {
+        let told = visitor.get(path).await;
+        assert_eq!(told.status, 403, "{path}");
+        assert!(told.text.contains("Left out for it are the jobs, queues, workers"), "{}", told.text);
+    }
+    let told = visitor.get("/v1/events").await;
+    assert_eq!(told.problem(), (403, "permission_denied".to_owned()));
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! Every route asks for a key and for its permission.
 
+use std::collections::BTreeSet;
+
 use api::door::access::{Access, TABLE};
 use domain::authority::{IdentityKind, Permission, Role, Scopes};
 use secrecy::ExposeSecret as _;
-use tests::api::{Server, Told};
+use tests::api::{Server, Told, of_app};
 
 /// A path of this route with something in each of its places that does not exist.
 fn path(route: &str) -> String {
@@ -25,10 +27,7 @@ async fn every_route_refuses_no_key_a_wrong_key_a_revoked_key_and_a_key_without_
     let wrong = format!("{}{}", &good[..good.len() - 8], "0".repeat(8));
     let mut guarded = 0;
     for (method, route, access) in TABLE {
-        let permission = match access {
-            Access::Open => continue,
-            Access::Needs(permission) | Access::NeedsUnlessPublic(permission) => *permission,
-        };
+        let Some((permission, _)) = access.needed() else { continue };
         guarded += 1;
         let place = path(route);
         let told = async |key: Option<&str>| {
@@ -58,6 +57,52 @@ async fn every_route_refuses_no_key_a_wrong_key_a_revoked_key_and_a_key_without_
         }
     }
     assert!(guarded >= 20, "the table was walked");
+}
+
+#[tokio::test]
+async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
+    let server = Server::start().await;
+    let node = Scopes { node: Some(BTreeSet::from(["nothing".to_owned()])), app: None };
+    let both = Scopes { app: of_app("nothing").app, ..node.clone() };
+    let (mut of_apps, mut of_nodes) = (Vec::new(), Vec::new());
+    for (method, route, access) in TABLE {
+        let Some((permission, _)) = access.needed() else { continue };
+        let mut passes = Vec::new();
+        for scopes in [of_app("nothing"), node.clone(), both.clone()] {
+            let (_, key) = server.key(IdentityKind::Person, &[Role::Admin], Some(&[permission]), scopes).await;
+            let told = Told::by(server.bare(method, &path(route)).bearer_auth(key.expose_secret())).await;
+            if told.status == 403 {
+                assert_eq!(told.problem(), (403, "permission_denied".to_owned()), "{method} {route}");
+                assert!(told.text.contains("scopes."), "the answer names the scope: {}", told.text);
+            } else {
+                assert!(![401, 405, 500, 503].contains(&told.status), "{method} {route}: {told:?}");
+            }
+            passes.push(told.status != 403);
+        }
+        let [by_app, by_node, by_both] = passes[..] else { panic!("three keys") };
+        assert_eq!(by_both, by_app && by_node, "{method} {route}: a key is held to each of its scopes");
+        if by_app {
+            of_apps.push(*route);
+        }
+        if by_node {
+            of_nodes.push(*route);
+        }
+    }
+    of_apps.dedup();
+    let tenants = [
+        "/v1/apps/{app}/instances",
+        "/v1/apps/{app}/instances/{host}",
+        "/v1/apps/{app}/instances/{host}/move",
+        "/v1/apps/{app}/instances/{host}/moves",
+        "/v1/apps/{app}/regions",
+        "/v1/moves",
+        "/v1/moves/{id}",
+        "/v1/moves/{id}/steps",
+    ];
+    let keys = ["/v1/keys", "/v1/keys/{id}/revoke"];
+    assert_eq!(of_apps, [&tenants[..], &keys[..]].concat());
+    of_nodes.dedup();
+    assert_eq!(of_nodes, ["/v1/edges/{region}", "/v1/keys", "/v1/keys/{id}/revoke"]);
 }
 
 #[tokio::test]

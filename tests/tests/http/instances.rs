@@ -125,6 +125,8 @@ async fn the_edges_document_says_what_is_served_and_where_replicas_stand() {
         .key(IdentityKind::Node, &[], None, Scopes { node: Some(BTreeSet::from(["box-eu".to_owned()])), app: None })
         .await;
     assert!(fleet.server.client_of(&node).edges("eu").await.is_ok(), "a box reads it with its own key");
+    let error = fleet.server.client_of(&node).edges("uk").await.expect_err("none of its boxes stands there");
+    assert_eq!(refusal(&error), (404, Some(Code::NotFound)));
 }
 
 #[tokio::test]
