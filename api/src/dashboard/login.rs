@@ -20,8 +20,11 @@ use super::page::{Ask, session_cookie};
 use super::theme::Theme;
 use crate::App;
 
-/// Holds the token of the sign-in form, for which there is no session yet.
-const FORM_COOKIE: &str = "lh_form";
+/// Holds the token of the sign-in form, for which there is no session yet. Named like the session's cookie: behind TLS
+/// no neighbouring host can plant it.
+const fn form_cookie(secure: bool) -> &'static str {
+    if secure { "__Host-lh_form" } else { "lh_form" }
+}
 /// How long an open sign-in page stays good.
 const FORM_SECONDS: u64 = 3600;
 
@@ -58,8 +61,9 @@ pub(super) async fn show(
 }
 
 fn form(app: &App, headers: &HeaderMap, next: &str, refusal: Option<Told>) -> Result<Response, Failure> {
+    let secure = app.config().secure_cookies;
     // A second tab keeps the first one's form good.
-    let csrf = match cookie(headers, FORM_COOKIE).filter(|value| well_formed(value)) {
+    let csrf = match cookie(headers, form_cookie(secure)).filter(|value| well_formed(value)) {
         Some(value) => value.to_owned(),
         None => hex::encode(entropy::bytes::<32>()),
     };
@@ -73,7 +77,7 @@ fn form(app: &App, headers: &HeaderMap, next: &str, refusal: Option<Told>) -> Re
         refusal,
     };
     let html = page.render()?;
-    let cookie = set_cookie(FORM_COOKIE, &csrf, FORM_SECONDS, app.config().secure_cookies);
+    let cookie = set_cookie(form_cookie(secure), &csrf, FORM_SECONDS, secure);
     let cookies = AppendHeaders(cookie.map(|value| (header::SET_COOKIE, value)));
     Ok((status, cookies, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response())
 }
@@ -102,15 +106,15 @@ pub(super) async fn sign_in(
     sent: Result<Form<SignIn>, FormRejection>,
 ) -> Result<Response, Failure> {
     let Form(sent) = sent?;
+    let secure = app.config().secure_cookies;
     // Without this, another site could sign a visitor in as somebody else.
-    if !cookie(&headers, FORM_COOKIE).is_some_and(|value| well_formed(value) && same(value, &sent.csrf)) {
+    if !cookie(&headers, form_cookie(secure)).is_some_and(|value| well_formed(value) && same(value, &sent.csrf)) {
         return Err(Failure::Forged);
     }
     match open(&app, &sent.key).await? {
         Some(token) => {
             let next = Redirect::to(local_path(&sent.next).unwrap_or("/"));
-            let secure = app.config().secure_cookies;
-            let cookies = [session_cookie(Some(&token), secure), set_cookie(FORM_COOKIE, "", 0, secure)];
+            let cookies = [session_cookie(Some(&token), secure), set_cookie(form_cookie(secure), "", 0, secure)];
             let cookies = cookies.into_iter().flatten().map(|value| (header::SET_COOKIE, value));
             Ok((AppendHeaders(cookies.collect::<Vec<_>>()), next).into_response())
         }

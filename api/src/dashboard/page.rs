@@ -50,33 +50,38 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    pub(super) fn of(parts: &Parts) -> Self {
+    pub(super) fn of(parts: &Parts, secure: bool) -> Self {
         Self {
             back: parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
             theme: Theme::of(&parts.headers),
             live: parts.headers.get(PART).is_some_and(|part| part == "live"),
-            token: token(&parts.headers),
+            token: token(&parts.headers, secure),
             known: parts.headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok()).map(str::to_owned),
             started: Instant::now(),
         }
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Ask {
+impl FromRequestParts<App> for Ask {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self::of(parts))
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        Ok(Self::of(parts, app.config().secure_cookies))
     }
 }
 
-fn token(headers: &HeaderMap) -> Option<Token> {
-    cookie(headers, COOKIE_OF_HOST).or_else(|| cookie(headers, COOKIE)).and_then(Token::parse)
+/// Behind TLS only the name that is bound to this host counts: a neighbouring host can plant a cookie of any other.
+const fn cookie_name(secure: bool) -> &'static str {
+    if secure { COOKIE_OF_HOST } else { COOKIE }
+}
+
+fn token(headers: &HeaderMap, secure: bool) -> Option<Token> {
+    cookie(headers, cookie_name(secure)).and_then(Token::parse)
 }
 
 /// The cookie that holds a session, or that ends one where `token` is none.
 pub(super) fn session_cookie(token: Option<&Token>, secure: bool) -> Option<http::HeaderValue> {
-    let name = if secure { COOKIE_OF_HOST } else { COOKIE };
+    let name = cookie_name(secure);
     match token {
         Some(token) => set_cookie(name, &token.reveal(), sessions::LIFE.as_secs(), secure),
         None => set_cookie(name, "", 0, secure),
@@ -93,8 +98,9 @@ pub(super) fn session_cookie(token: Option<&Token>, secure: bool) -> Option<http
 pub(crate) async fn session_caller(
     conn: &mut PgConnection,
     headers: &HeaderMap,
+    secure: bool,
 ) -> Result<Option<Caller>, sqlx::Error> {
-    let Some(token) = token(headers) else { return Ok(None) };
+    let Some(token) = token(headers, secure) else { return Ok(None) };
     caller_of(conn, &token).await
 }
 

@@ -75,6 +75,25 @@ async fn the_cookie_is_hidden_from_scripts_and_other_sites_and_bound_to_tls_wher
 }
 
 #[tokio::test]
+async fn behind_tls_a_cookie_that_a_neighbouring_host_can_plant_opens_nothing() {
+    let server = Server::start_with(api::Config { secure_cookies: true, ..Server::config() }).await;
+    let mut visitor = Visitor::signed_in(&server).await;
+    let token = visitor.cookies.remove("__Host-lh_session").expect("a session");
+    visitor.cookies.insert(COOKIE.to_owned(), token.clone());
+    assert_eq!(visitor.get("/").await.status, 303, "not a page");
+    assert_eq!(visitor.get("/v1/events").await.status, 401, "not the stream");
+    visitor.cookies.insert("__Host-lh_session".to_owned(), token);
+    assert_eq!(visitor.get("/").await.status, 200, "the host's own is taken beside it");
+    // Nor does a planted form sign anybody in.
+    let mut victim = Visitor::of(&server);
+    let form = "ab".repeat(32);
+    victim.cookies.insert("lh_form".to_owned(), form.clone());
+    let key = server.admin.expose_secret();
+    let told = victim.post("/login", &[("csrf", &form), ("next", "/"), ("key", key)]).await;
+    assert!(told.status == 403 && told.text.contains("form_token_mismatch"), "{told:?}");
+}
+
+#[tokio::test]
 async fn only_a_hash_of_a_session_is_kept() {
     let server = Server::start().await;
     let visitor = Visitor::signed_in(&server).await;
