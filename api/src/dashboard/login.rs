@@ -189,8 +189,11 @@ pub(super) async fn sign_out(
         if let Some(session) = sessions::find(&mut transaction, token).await? {
             sessions::end(&mut transaction, token).await?;
             // A session whose key was revoked meanwhile has nobody to name; it ends all the same.
-            if let Ok(caller) = authority::caller_of_key(&mut transaction, session.key).await {
-                record(&mut transaction, &caller, "session.end", session.id.to_string()).await?;
+            match authority::caller_of_key(&mut transaction, session.key).await {
+                Ok(caller) => record(&mut transaction, &caller, "session.end", session.id.to_string()).await?,
+                // After it the transaction can only be rolled back: the session lives, and nobody is told otherwise.
+                Err(authority::Error::Store(error)) => return Err(error.into()),
+                Err(_) => {}
             }
         }
         transaction.commit().await?;

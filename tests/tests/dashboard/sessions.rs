@@ -146,6 +146,25 @@ async fn signing_out_ends_the_session_for_whoever_kept_its_cookie_and_both_acts_
 }
 
 #[tokio::test]
+async fn a_sign_out_that_the_database_fails_is_not_told_as_done() {
+    let server = Server::start().await;
+    let mut visitor = Visitor::signed_in(&server).await;
+    let page = visitor.get("/").await;
+    let csrf = hidden(&page.text, "csrf").to_owned();
+    let rename = async |from: &str, to: &str| {
+        let rename = format!("alter table api_keys rename column {from} to {to}");
+        sqlx::query(sqlx::AssertSqlSafe(rename)).execute(server.db.pool()).await.expect("renamed");
+    };
+    rename("scopes", "lost").await;
+    let told = visitor.post("/logout", &[("csrf", &csrf)]).await;
+    assert_eq!(told.status, 500, "the session was not ended");
+    rename("lost", "scopes").await;
+    assert_eq!(visitor.get("/").await.status, 200, "the session lives");
+    assert_eq!(visitor.post("/logout", &[("csrf", &csrf)]).await.status, 303);
+    assert_eq!(number(&server, "select count(*) from sessions").await, 0);
+}
+
+#[tokio::test]
 async fn a_revoked_key_ends_its_sessions_at_once() {
     let server = Server::start().await;
     let (id, key) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
