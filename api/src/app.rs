@@ -34,6 +34,10 @@ pub struct Config {
     pub max_connections: usize,
     /// Most listeners to `GET /v1/events` at once.
     pub max_listeners: usize,
+    /// Most listeners with one key: nobody takes every place.
+    pub max_listeners_per_key: usize,
+    /// How often an idle stream sends a comment, and asks whether its key still works.
+    pub keep_alive: Duration,
     /// Whether `GET /metrics` is open without a key: only where the port is private.
     pub metrics_public: bool,
     /// Whether browsers reach the dashboard over TLS: its cookies are then for TLS only.
@@ -51,6 +55,8 @@ impl Default for Config {
             head_timeout: crate::serve::HEAD_TIMEOUT,
             max_connections: 1024,
             max_listeners: 256,
+            max_listeners_per_key: 16,
+            keep_alive: Duration::from_secs(15),
             metrics_public: false,
             secure_cookies: false,
             drain: Duration::from_secs(10),
@@ -89,7 +95,7 @@ impl App {
     pub fn new(pool: PgPool, kinds: Vec<KindSpec>, config: Config) -> Self {
         let queries = crate::door::query::described(crate::openapi::described());
         let rates = Rates::new(config.rate_per_second, config.rate_burst);
-        let hub = Hub::new(config.max_listeners);
+        let hub = Hub::new(config.max_listeners, config.max_listeners_per_key);
         let inner = Inner {
             pool,
             catalogue: Catalogue::new(kinds),

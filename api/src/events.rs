@@ -5,12 +5,15 @@
 //! process compare marks of what can change, only while somebody listens; all listeners share them. An id names the
 //! process's start and a count, so an id of another process, or of an earlier start, is answered with `reset`.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use domain::ids::KeyId;
 use domain::instances::moves;
 use domain::queue::{self, ChangeMarks};
 
@@ -89,7 +92,55 @@ struct Marks {
 pub struct Hub {
     start: Uuid,
     position: watch::Sender<Position>,
-    places: std::sync::Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    shares: Shares,
+}
+
+/// How many places each key holds; a key that holds none does not stand here.
+#[derive(Debug, Clone)]
+struct Shares {
+    most: usize,
+    held: Arc<Mutex<HashMap<KeyId, usize>>>,
+}
+
+/// One place of a key's share, given back when it is dropped.
+#[derive(Debug)]
+struct Share {
+    key: KeyId,
+    shares: Shares,
+}
+
+impl Shares {
+    fn take(&self, key: KeyId) -> Option<Share> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = held.entry(key).or_default();
+        // The most is at least one, so no entry stays at none.
+        (*places < self.most).then(|| {
+            *places += 1;
+            Share { key, shares: self.clone() }
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.shares.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(places) = held.get_mut(&self.key) {
+            *places -= 1;
+            if *places == 0 {
+                held.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Why there is no place for a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// The process has none left.
+    Process,
+    /// The key holds its whole share.
+    Key,
 }
 
 /// One listener.
@@ -97,20 +148,28 @@ pub struct Hub {
 pub struct Listener {
     /// Ends with [`watch::error::RecvError`] when the process does.
     pub position: watch::Receiver<Position>,
-    _place: tokio::sync::OwnedSemaphorePermit,
+    _share: Share,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Hub {
-    pub(crate) fn new(max_listeners: usize) -> Self {
-        let places = std::sync::Arc::new(Semaphore::new(max_listeners));
-        Self { start: domain::entropy::uuid_v7(), position: watch::Sender::new(Position::default()), places }
+    pub(crate) fn new(max_listeners: usize, max_of_key: usize) -> Self {
+        Self {
+            start: domain::entropy::uuid_v7(),
+            position: watch::Sender::new(Position::default()),
+            places: Arc::new(Semaphore::new(max_listeners)),
+            shares: Shares { most: max_of_key.max(1), held: Arc::default() },
+        }
     }
 
-    /// A listener; `None` where every place is taken.
-    #[must_use]
-    pub fn listen(&self) -> Option<Listener> {
-        let place = std::sync::Arc::clone(&self.places).try_acquire_owned().ok()?;
-        Some(Listener { position: self.position.subscribe(), _place: place })
+    /// A listener with this key.
+    ///
+    /// # Errors
+    /// [`Full`] where every place is taken.
+    pub fn listen(&self, key: KeyId) -> Result<Listener, Full> {
+        let share = self.shares.take(key).ok_or(Full::Key)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Full::Process)?;
+        Ok(Listener { position: self.position.subscribe(), _share: share, _place: place })
     }
 
     /// The id of the event after which `position` holds.
@@ -176,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_id_of_another_start_or_of_the_future_is_unknown() {
-        let (hub, other) = (Hub::new(1), Hub::new(1));
+        let (hub, other) = (Hub::new(1, 1), Hub::new(1, 1));
         assert_eq!(hub.count_of(&hub.id(Position::default())), Some(0));
         assert_eq!(hub.count_of(&other.id(Position::default())), None);
         assert_eq!(hub.count_of(&hub.id(Position { count: 1, last: [1, 0, 0] })), None);

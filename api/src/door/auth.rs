@@ -70,6 +70,15 @@ async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
     super::query::check(app.queries(), request.method().as_str(), &path, request.uri().query())
 }
 
+/// Asks again what the guard asked when a stream was opened.
+///
+/// # Errors
+/// Why the same request would be refused now.
+pub(crate) async fn still(app: &App, method: &str, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
+    let Some((permission, honours)) = access::of(method, path).and_then(Access::needed) else { return Ok(()) };
+    permit(&caller(app, path, headers).await?, permission, honours)
+}
+
 fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) -> Result<(), Failure> {
     let denied = |detail| Err(Failure::new(Code::PermissionDenied, detail));
     if !caller.may(permission) {

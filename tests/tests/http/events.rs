@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use domain::authority::{IdentityKind, Role, Scopes};
+use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tests::api::Server;
 
@@ -70,4 +72,50 @@ async fn listeners_are_bounded() {
         server.request("GET", "/v1/events").send().await.is_ok_and(|response| response.status().as_u16() == 200)
     })
     .await;
+}
+
+#[tokio::test]
+async fn one_key_holds_its_share_of_the_listeners_and_leaves_the_rest_to_others() {
+    let config = api::Config { max_listeners: 3, max_listeners_per_key: 2, ..Server::config() };
+    let server = Server::start_with(config).await;
+    let listen = async || server.request("GET", "/v1/events").send().await.expect("an answer");
+    let held = [listen().await, listen().await];
+    assert!(held.iter().all(|stream| stream.status().as_u16() == 200));
+    let told = tests::api::Told::by(server.request("GET", "/v1/events")).await;
+    assert_eq!(told.problem(), (503, "too_many_listeners".to_owned()));
+    assert!(told.text.contains("This key"), "{}", told.text);
+    let (_, other) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
+    let stream = server.bare("GET", "/v1/events").bearer_auth(other.expose_secret()).send().await.expect("an answer");
+    assert_eq!(stream.status().as_u16(), 200, "another key finds a place");
+    drop((held, stream));
+    tests::api::until("the share is free again", async || listen().await.status().as_u16() == 200).await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_key_is_revoked_or_expires_and_others_go_on() {
+    let server = Server::start_with(api::Config { keep_alive: Duration::from_millis(50), ..Server::config() }).await;
+    let open = async |key: &secrecy::SecretString| {
+        let stream = server.bare("GET", "/v1/events").bearer_auth(key.expose_secret()).send().await.expect("an answer");
+        assert_eq!(stream.status().as_u16(), 200);
+        stream
+    };
+    let ended = async |stream: reqwest::Response| {
+        tokio::time::timeout(Duration::from_secs(15), stream.text()).await.expect("the stream ends").expect("in order")
+    };
+    let viewer = async || server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
+    let ((revoked_id, revoked), (expiring_id, expiring), (_, good)) = (viewer().await, viewer().await, viewer().await);
+    let (first, second, mut third) = (open(&revoked).await, open(&expiring).await, open(&good).await);
+    server.client().revoke_key(revoked_id.0, &wire::Reason::default()).await.expect("revoked");
+    assert!(ended(first).await.contains("event: hello"));
+    sqlx::query("update api_keys set expires_at = lh_now() where id = $1")
+        .bind(expiring_id.0)
+        .execute(server.db.pool())
+        .await
+        .expect("its time is over");
+    assert!(ended(second).await.contains("event: hello"));
+    // Comments that come now come after many questions: the stream with a good key was asked for too.
+    for _ in 0..20 {
+        let chunk = tokio::time::timeout(Duration::from_secs(15), third.chunk()).await.expect("a comment is due");
+        assert!(chunk.expect("a whole chunk").is_some(), "the good key's stream goes on");
+    }
 }
