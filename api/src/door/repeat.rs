@@ -95,9 +95,9 @@ fn read_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let (first, second) = (values.next(), values.next());
     let Some(value) = first else { return Ok(None) };
     let text = if second.is_some() { None } else { value.to_str().ok() };
-    let rule = idempotency::MAX_KEY_CHARS;
-    text.filter(|text| (1..=rule).contains(&text.len())).map(|text| Some(text.to_owned())).ok_or_else(|| {
-        let detail = format!("Idempotency-Key takes one value of 1 to {rule} visible ASCII characters.");
+    text.filter(|text| idempotency::is_key(text)).map(|text| Some(text.to_owned())).ok_or_else(|| {
+        let most = idempotency::MAX_KEY_CHARS;
+        let detail = format!("Idempotency-Key takes one value of 1 to {most} visible ASCII characters.");
         Failure::new(Code::MalformedRequest, detail)
     })
 }

@@ -16,7 +16,7 @@ mod store;
 /// How long an answer is kept.
 pub const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Longest key, in characters.
-pub const MAX_KEY_CHARS: usize = 255;
+pub const MAX_KEY_CHARS: usize = 128;
 
 /// One call under a key.
 #[derive(Debug, Clone)]
@@ -49,6 +49,12 @@ pub enum Begun {
     Answered(Answer),
     /// The key was used for another request.
     OtherRequest,
+}
+
+/// Whether a text is a key: 1 to [`MAX_KEY_CHARS`] visible ASCII characters. The table's constraint says the same.
+#[must_use]
+pub fn is_key(text: &str) -> bool {
+    (1..=MAX_KEY_CHARS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// Claims a key, or finds the answer that it was given before.

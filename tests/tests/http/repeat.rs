@@ -63,6 +63,39 @@ async fn a_key_belongs_to_its_caller_and_its_route() {
 }
 
 #[tokio::test]
+async fn a_key_is_1_to_128_visible_ascii_characters_at_the_door_and_in_the_table() {
+    let server = Server::start().await;
+    let identity: uuid::Uuid =
+        sqlx::query_scalar("select id from identities").fetch_one(server.db.pool()).await.expect("the administrator");
+    let insert = async |key: &str| {
+        sqlx::query(
+            "insert into idempotency_keys (identity_id, route, key, request_hash, status, body, created_at)
+             values ($1, 'by hand', $2, '', 201, '', lh_now())",
+        )
+        .bind(identity)
+        .bind(key)
+        .execute(server.db.pool())
+        .await
+        .is_ok()
+    };
+    let call = async |key: &[u8]| {
+        let value = http::HeaderValue::from_bytes(key).expect("a header's value");
+        let request = server.request("POST", "/v1/jobs").header("idempotency-key", value);
+        Told::by(request.json(&json!({"kind": "test.free"}))).await
+    };
+    for good in ["!", "~", "a-Z_09", &"k".repeat(128)] {
+        assert_eq!(call(good.as_bytes()).await.status, 201, "{good:?}");
+        assert!(insert(good).await, "{good:?}");
+    }
+    for bad in ["", "two words", "a\tb", "é", &"k".repeat(129)] {
+        let told = call(bad.as_bytes()).await;
+        assert_eq!(told.problem(), (400, "malformed_request".to_owned()), "{bad:?}");
+        assert!(!insert(bad).await, "{bad:?}");
+    }
+    assert!(!insert("a\n").await && !insert("\u{7f}").await, "no header can even carry these");
+}
+
+#[tokio::test]
 async fn a_refused_call_leaves_its_key_free() {
     let server = Server::start().await;
     let client = server.client();
