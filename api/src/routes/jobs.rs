@@ -37,7 +37,7 @@ pub(super) async fn create(
 ) -> Result<Response, Failure> {
     let (plain, asked) = body.parse::<NewJob>()?;
     let call = Repeatable::new(&headers, &caller, "POST /v1/jobs", &plain)?;
-    let new = app.catalogue().admit(&asked, traceparent(&headers), "")?;
+    let new = app.catalogue().admit(&caller, &asked, traceparent(&headers), "")?;
     domain::db::retry_races(|| create_once(&app, &call, &new), Failure::is_race).await
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn create_batch(
         .jobs
         .iter()
         .enumerate()
-        .map(|(i, asked)| app.catalogue().admit(asked, trace, &format!("/jobs/{i}")))
+        .map(|(i, asked)| app.catalogue().admit(&caller, asked, trace, &format!("/jobs/{i}")))
         .collect::<Result<_, _>>()?;
     domain::db::retry_races(|| create_batch_once(&app, &call, &new), Failure::is_race).await
 }

@@ -45,6 +45,9 @@ pub struct NewJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_key: Option<String>,
     /// Enqueue although the API does not know the kind: for kinds that only newer workers know.
+    ///
+    /// Needs the permission `jobs.operate` too. A kind whose name begins with `artifact.`, `instance.`, `node.` or
+    /// `platform.` is never taken so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unknown_kind: bool,
 }

@@ -1,5 +1,6 @@
 //! Enqueueing and reading: one at a time and in bulk, unique keys, kinds and payloads.
 
+use domain::authority::{IdentityKind, Permission, Role, Scopes};
 use serde_json::json;
 use tests::api::{Server, Told};
 use wire::{Batch, JobFilter, JobState, NewJob};
@@ -103,6 +104,34 @@ async fn an_unknown_kind_is_refused_unless_told_otherwise_and_an_inner_kind_alwa
         let error = client.enqueue(&inner, None).await.expect_err("its own verb enqueues it");
         assert!(error.problem().is_some_and(|p| p.is(wire::Code::KindNotPublic)), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_unknown_kind_needs_an_operator_and_never_has_a_name_of_ours() {
+    let server = Server::start().await;
+    let (_, writer) =
+        server.key(IdentityKind::Person, &[Role::Operator], Some(&[Permission::JobsWrite]), Scopes::default()).await;
+    let newer = |kind: &str| NewJob { allow_unknown_kind: true, ..NewJob::new(kind, json!({})) };
+    let writes = server.client_of(&writer);
+    assert!(writes.enqueue(&free(), None).await.is_ok(), "a known kind needs no more than jobs.write");
+    for result in [
+        writes.enqueue(&newer("test.newer"), None).await.err(),
+        writes.enqueue_batch(&Batch { jobs: vec![newer("test.newer")] }, None).await.err(),
+    ] {
+        let error = result.expect("no operator");
+        let problem = error.problem().expect("a problem");
+        assert!(problem.is(wire::Code::PermissionDenied) && problem.detail.contains("jobs.operate"), "{problem}");
+    }
+    for ours in ["artifact.push", "instance.move", "node.drain", "platform.sweep"] {
+        for result in [
+            server.client().enqueue(&newer(ours), None).await.err(),
+            server.client().enqueue_batch(&Batch { jobs: vec![newer(ours)] }, None).await.err(),
+        ] {
+            let error = result.expect("a name of ours");
+            assert!(error.problem().is_some_and(|p| p.is(wire::Code::KindNotPublic)), "{ours}: {error}");
+        }
+    }
+    assert!(server.client().enqueue(&newer("test.newer"), None).await.expect("an operator").created);
 }
 
 #[tokio::test]
