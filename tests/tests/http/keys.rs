@@ -41,7 +41,8 @@ async fn the_first_administrator_is_made_once_also_by_callers_at_the_same_time()
 #[tokio::test]
 async fn a_second_bootstrap_revives_no_disabled_administrator_and_raises_no_stranger_of_that_name() {
     let server = Server::start().await;
-    let stranger = NewIdentity { name: "administrator-2".into(), kind: wire::IdentityKind::Node, roles: Vec::new() };
+    let stranger =
+        NewIdentity { name: "administrator-2".into(), kind: wire::IdentityKind::Node, roles: BTreeSet::new() };
     let scopes = KeyScopes { node: Some(BTreeSet::from(["box-eu".to_owned()])), app: None };
     let asked = NewKey { identity: Some(stranger), scopes, ..new_key("a stranger", wire::IdentityKind::Node, &[]) };
     let stranger = server.client().create_key(&asked, None).await.expect("created").value.secret.expect("told once");
