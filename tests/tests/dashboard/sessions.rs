@@ -227,7 +227,7 @@ async fn a_key_that_may_not_see_a_page_is_told_which_permission_it_lacks() {
     for path in ["/", "/jobs", "/jobs/019cea2d-2905-7337-8b7d-8d292f8873d4"] {
         let told = visitor.get(path).await;
         assert_eq!(told.status, 403, "{path}");
-        assert!(told.text.contains("queues.read") && told.text.contains("forbidden"), "{}", told.text);
+        assert!(told.text.contains("queues.read") && told.text.contains("permission_denied"), "{}", told.text);
     }
 }
 
