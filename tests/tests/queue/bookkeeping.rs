@@ -126,18 +126,16 @@ async fn a_sweep_passes_by_a_key_that_is_claimed_again() {
     assert_eq!(idempotency::sweep(&mut *q.conn().await, 100).await.expect("no wait"), 1, "the other one");
     tx.commit().await.expect("committed");
     assert_eq!(idempotency::sweep(&mut *q.conn().await, 100).await.expect("answers"), 0);
-    assert_eq!(idempotency::begin(&mut conn, &call("again")).await.expect("answers").clone(), Begun::Answered(
-        idempotency::Answer { status: 0, body: String::new() }
-    ));
+    assert_eq!(
+        idempotency::begin(&mut conn, &call("again")).await.expect("answers"),
+        Begun::Answered(idempotency::Answer { status: 0, body: String::new() })
+    );
 }
 
 async fn row(q: &Queue, table: &str, id: JobId) -> serde_json::Map<String, Value> {
     let sql = format!("select to_jsonb(t) from {table} t where id = $1");
-    let row: Value = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
-        .bind(id.0)
-        .fetch_one(q.db.pool())
-        .await
-        .expect("the row");
+    let row: Value =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).bind(id.0).fetch_one(q.db.pool()).await.expect("the row");
     row.as_object().expect("an object").clone()
 }
 
