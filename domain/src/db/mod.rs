@@ -137,6 +137,26 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
         ]))
 }
 
+/// Commits what was done and rolls back what was refused, before the caller goes on.
+///
+/// A transaction that is only dropped is rolled back when its connection is used next; until then it holds its locks,
+/// and a lease passes by the rows of a refused call.
+///
+/// # Errors
+/// The refusal, or the database's.
+pub async fn finish<T, E: From<sqlx::Error>>(tx: Transaction<'_, Postgres>, done: Result<T, E>) -> Result<T, E> {
+    match done {
+        Ok(value) => {
+            tx.commit().await?;
+            Ok(value)
+        }
+        Err(refused) => {
+            tx.rollback().await?;
+            Err(refused)
+        }
+    }
+}
+
 /// Applies every migration that is missing, under the migrator's advisory lock.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ use sqlx::{Connection as _, PgConnection};
 use crate::audit::{self, Actor};
 use crate::ids::{Host, InstanceId, NodeId, RegionCode};
 use crate::lease::{Lease, LeaseLost};
-use crate::{nodes, queue};
+use crate::{db, nodes, queue};
 
 mod edges;
 pub mod jobs;
@@ -87,27 +87,30 @@ impl From<queue::Error> for Error {
 pub async fn create(conn: &mut PgConnection, new: &NewInstance, actor: Actor) -> Result<Record, Error> {
     new.check()?;
     let mut tx = conn.begin().await?;
-    let region = nodes::region(&mut tx, &new.region).await?;
-    moves::policy::gate_region(new.region.as_str(), region.as_ref())?;
-    for code in &new.replica_regions {
-        if nodes::region(&mut tx, code).await?.is_none() {
-            return Err(Refusal::RegionUnknown(code.to_string()).into());
+    let done = async {
+        let region = nodes::region(&mut tx, &new.region).await?;
+        moves::policy::gate_region(new.region.as_str(), region.as_ref())?;
+        for code in &new.replica_regions {
+            if nodes::region(&mut tx, code).await?.is_none() {
+                return Err(Refusal::RegionUnknown(code.to_string()).into());
+            }
         }
+        let id = InstanceId::generate();
+        if !store::insert(&mut tx, id, new).await? {
+            return Err(Refusal::HostTaken.into());
+        }
+        nodes::bump_serial(&mut tx, &new.region).await?;
+        queue::enqueue(&mut tx, &jobs::land_job(id, &new.region)).await?;
+        let detail = serde_json::json!({"app": new.app, "kind": new.kind, "region": new.region});
+        let subject = new.host.to_string();
+        let event =
+            audit::Event { actor, action: "instance.create", subject_kind: "instance", subject, reason: None, detail };
+        audit::record(&mut tx, &event).await?;
+        let record = store::get(&mut tx, &new.app, &new.host).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok::<_, Error>(record)
     }
-    let id = InstanceId::generate();
-    if !store::insert(&mut tx, id, new).await? {
-        return Err(Refusal::HostTaken.into());
-    }
-    nodes::bump_serial(&mut tx, &new.region).await?;
-    queue::enqueue(&mut tx, &jobs::land_job(id, &new.region)).await?;
-    let detail = serde_json::json!({"app": new.app, "kind": new.kind, "region": new.region});
-    let subject = new.host.to_string();
-    let event =
-        audit::Event { actor, action: "instance.create", subject_kind: "instance", subject, reason: None, detail };
-    audit::record(&mut tx, &event).await?;
-    let record = store::get(&mut tx, &new.app, &new.host).await?.ok_or(sqlx::Error::RowNotFound)?;
-    tx.commit().await?;
-    Ok(record)
+    .await;
+    db::finish(tx, done).await
 }
 
 /// What became of a landing.
@@ -148,10 +151,13 @@ pub enum Landing {
 /// [`Error::LeaseLost`], or the database's.
 pub async fn land(conn: &mut PgConnection, lease: Lease, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
     let mut tx = conn.begin().await?;
-    let landing = land_inside(&mut tx, id, node).await?;
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(landing)
+    let done = async {
+        let landing = land_inside(&mut tx, id, node).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(landing)
+    }
+    .await;
+    db::finish(tx, done).await
 }
 
 async fn land_inside(conn: &mut PgConnection, id: InstanceId, node: NodeId) -> Result<Landing, Error> {

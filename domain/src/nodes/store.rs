@@ -1,6 +1,7 @@
 use sqlx::{Connection as _, PgConnection};
 
 use super::{Bucket, Capabilities, Error, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER};
+use crate::db;
 use crate::ids::{NodeId, RegionCode};
 
 /// Most boxes that a list shows.
@@ -26,46 +27,49 @@ pub async fn put_region_if(
 ) -> Result<Region, Error> {
     spec.check()?;
     let mut tx = conn.begin().await?;
-    if let Some(expected) = if_serial {
-        let code = spec.code.as_str();
-        let found = sqlx::query_scalar!("select serial from regions where code = $1 for no key update", code)
-            .fetch_optional(&mut *tx)
-            .await?;
-        if found != Some(expected) {
-            return Err(Error::Stale { code: spec.code.clone(), expected });
+    let done = async {
+        if let Some(expected) = if_serial {
+            let code = spec.code.as_str();
+            let found = sqlx::query_scalar!("select serial from regions where code = $1 for no key update", code)
+                .fetch_optional(&mut *tx)
+                .await?;
+            if found != Some(expected) {
+                return Err(Error::Stale { code: spec.code.clone(), expected });
+            }
         }
+        let (bucket, bucket_region) = split(spec.data.as_ref());
+        sqlx::query!(
+            r#"
+            insert into regions (code, name, armed, dormant, home, is_default, data_bucket, data_bucket_region, created_at)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()))
+                on conflict (code)
+                do update set name = excluded.name,
+                              armed = excluded.armed,
+                              dormant = excluded.dormant,
+                              home = excluded.home,
+                              is_default = excluded.is_default,
+                              data_bucket = coalesce(regions.data_bucket, excluded.data_bucket),
+                              data_bucket_region = coalesce(regions.data_bucket_region, excluded.data_bucket_region),
+                              serial = regions.serial + 1
+            "#,
+            spec.code.as_str(),
+            spec.name,
+            spec.armed,
+            spec.dormant,
+            spec.home,
+            spec.is_default,
+            bucket,
+            bucket_region,
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| if another_default(&error) { Error::DefaultTaken } else { error.into() })?;
+        let region = region(&mut tx, &spec.code).await?.ok_or_else(|| Error::RegionUnknown(spec.code.clone()))?;
+        refuse_other_bucket(&spec.code, region.data.as_ref(), spec.data.as_ref())?;
+        Ok::<_, Error>(region)
     }
-    let (bucket, bucket_region) = split(spec.data.as_ref());
-    sqlx::query!(
-        r#"
-        insert into regions (code, name, armed, dormant, home, is_default, data_bucket, data_bucket_region, created_at)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()))
-            on conflict (code)
-            do update set name = excluded.name,
-                          armed = excluded.armed,
-                          dormant = excluded.dormant,
-                          home = excluded.home,
-                          is_default = excluded.is_default,
-                          data_bucket = coalesce(regions.data_bucket, excluded.data_bucket),
-                          data_bucket_region = coalesce(regions.data_bucket_region, excluded.data_bucket_region),
-                          serial = regions.serial + 1
-        "#,
-        spec.code.as_str(),
-        spec.name,
-        spec.armed,
-        spec.dormant,
-        spec.home,
-        spec.is_default,
-        bucket,
-        bucket_region,
-    )
-    .execute(&mut *tx)
-    .await
-    .map_err(|error| if another_default(&error) { Error::DefaultTaken } else { error.into() })?;
-    let region = region(&mut tx, &spec.code).await?.ok_or_else(|| Error::RegionUnknown(spec.code.clone()))?;
-    refuse_other_bucket(&spec.code, region.data.as_ref(), spec.data.as_ref())?;
-    tx.commit().await?;
-    Ok(region)
+    .await;
+    db::finish(tx, done).await
 }
 
 fn another_default(error: &sqlx::Error) -> bool {
@@ -168,62 +172,65 @@ pub async fn register(conn: &mut PgConnection, spec: &NodeSpec) -> Result<Node, 
         });
     }
     let mut tx = conn.begin().await?;
-    let known = region(&mut tx, &spec.region).await?;
-    if known.is_none() {
-        return Err(Error::RegionUnknown(spec.region.clone()));
+    let done = async {
+        let known = region(&mut tx, &spec.region).await?;
+        if known.is_none() {
+            return Err(Error::RegionUnknown(spec.region.clone()));
+        }
+        let (bucket, bucket_region) = split(spec.data.as_ref());
+        let row = sqlx::query!(
+            r#"
+            insert into nodes (id, identity, region, capabilities, data_bucket, data_bucket_region, created_at, seen_at)
+            values ($1, $2, $3, $4, $5, $6, (select lh_now()), (select lh_now()))
+                on conflict (identity)
+                do update set capabilities = excluded.capabilities,
+                              data_bucket = excluded.data_bucket,
+                              data_bucket_region = excluded.data_bucket_region,
+                              seen_at = excluded.seen_at
+            returning id as "id: NodeId", region as "region: RegionCode"
+            "#,
+            NodeId::generate().0,
+            spec.identity,
+            spec.region.as_str(),
+            serde_json::json!(spec.capabilities),
+            bucket,
+            bucket_region,
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        if row.region != spec.region {
+            return Err(Error::RegionDiffers {
+                identity: spec.identity.clone(),
+                registered: row.region,
+                asked: spec.region.clone(),
+            });
+        }
+        // One statement decides whose bucket is the region's, also for two boxes that register at once.
+        let region = sqlx::query!(
+            r#"
+            update regions
+               set data_bucket = coalesce(data_bucket, $2),
+                   data_bucket_region = coalesce(data_bucket_region, $3),
+                   serial = serial + 1
+             where code = $1
+            returning data_bucket, data_bucket_region
+            "#,
+            spec.region.as_str(),
+            bucket,
+            bucket_region,
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        refuse_other_bucket(
+            &spec.region,
+            join(region.data_bucket, region.data_bucket_region).as_ref(),
+            spec.data.as_ref(),
+        )?;
+        let node = get(&mut tx, row.id).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok::<_, Error>(node)
     }
-    let (bucket, bucket_region) = split(spec.data.as_ref());
-    let row = sqlx::query!(
-        r#"
-        insert into nodes (id, identity, region, capabilities, data_bucket, data_bucket_region, created_at, seen_at)
-        values ($1, $2, $3, $4, $5, $6, (select lh_now()), (select lh_now()))
-            on conflict (identity)
-            do update set capabilities = excluded.capabilities,
-                          data_bucket = excluded.data_bucket,
-                          data_bucket_region = excluded.data_bucket_region,
-                          seen_at = excluded.seen_at
-        returning id as "id: NodeId", region as "region: RegionCode"
-        "#,
-        NodeId::generate().0,
-        spec.identity,
-        spec.region.as_str(),
-        serde_json::json!(spec.capabilities),
-        bucket,
-        bucket_region,
-    )
-    .fetch_one(&mut *tx)
-    .await?;
-    if row.region != spec.region {
-        return Err(Error::RegionDiffers {
-            identity: spec.identity.clone(),
-            registered: row.region,
-            asked: spec.region.clone(),
-        });
-    }
-    // One statement decides whose bucket is the region's, also for two boxes that register at once.
-    let region = sqlx::query!(
-        r#"
-        update regions
-           set data_bucket = coalesce(data_bucket, $2),
-               data_bucket_region = coalesce(data_bucket_region, $3),
-               serial = serial + 1
-         where code = $1
-        returning data_bucket, data_bucket_region
-        "#,
-        spec.region.as_str(),
-        bucket,
-        bucket_region,
-    )
-    .fetch_one(&mut *tx)
-    .await?;
-    refuse_other_bucket(
-        &spec.region,
-        join(region.data_bucket, region.data_bucket_region).as_ref(),
-        spec.data.as_ref(),
-    )?;
-    let node = get(&mut tx, row.id).await?.ok_or(sqlx::Error::RowNotFound)?;
-    tx.commit().await?;
-    Ok(node)
+    .await;
+    db::finish(tx, done).await
 }
 
 /// Notes that a box lives; `false` where it was never registered.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use domain::ids::{JobId, MoveId};
+use domain::instances::moves;
+use domain::nodes::Bucket;
 use domain::queue::{self, Fate, JobState, Renewed, Settlement};
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
@@ -11,7 +14,7 @@ use crate::support::{LEASE, Queue, completed};
 /// Far more than what these calls may wait, far less than a lock's own limit.
 const SOON: Duration = Duration::from_secs(5);
 
-async fn hold(session: &mut PgConnection, job: domain::ids::JobId) -> sqlx::Transaction<'_, sqlx::Postgres> {
+async fn hold(session: &mut PgConnection, job: JobId) -> sqlx::Transaction<'_, sqlx::Postgres> {
     let mut tx = session.begin().await.expect("a transaction");
     sqlx::query("select id from jobs where id = $1 for update").bind(job.0).execute(&mut *tx).await.expect("held");
     tx
@@ -133,4 +136,26 @@ async fn partitions_that_would_have_to_wait_are_made_later() {
     assert!(!made, "the default partition is being read");
     tx.rollback().await.expect("over");
     assert!(queue::ensure_partitions(&mut conn, 7).await.expect("answers"));
+}
+
+/// A refused call lets go of what it locked before it answers, not when its connection is used next.
+#[tokio::test]
+async fn a_refused_call_leaves_no_transaction_open() {
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let lease = q.lease().await.lease;
+    let mut session = q.db.session().await;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut session).await.expect("answers");
+    let state = async || -> String {
+        sqlx::query_scalar("select state from pg_stat_activity where pid = $1")
+            .bind(pid)
+            .fetch_one(q.db.pool())
+            .await
+            .expect("answers")
+    };
+    let bucket = Bucket { name: "bucket".to_owned(), region: "eu".to_owned() };
+    moves::pin_target(&mut session, lease, MoveId::generate(), &bucket).await.expect_err("there is no such move");
+    assert_eq!(state().await, "idle");
+    queue::retry(&mut session, JobId::generate(), None).await.expect_err("there is no such job");
+    assert_eq!(state().await, "idle");
 }

@@ -16,6 +16,7 @@ use super::record::{Record, RecordMove};
 use super::{Error, Refusal, jobs};
 use crate::audit::{self, Actor};
 use crate::clock::Timestamp;
+use crate::db;
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
 use crate::lease::{Fence, Lease};
 use crate::nodes::{self, Bucket};
@@ -250,14 +251,17 @@ async fn start_inside(
 /// [`Error::LeaseLost`], [`Refusal::NotFound`] for a move that is over; the database's.
 pub async fn pin_target(conn: &mut PgConnection, lease: Lease, id: MoveId, target: &Bucket) -> Result<Bucket, Error> {
     let mut tx = conn.begin().await?;
-    if store::write::pin(&mut tx, id, target).await? {
-        let evidence = serde_json::json!({"bucket": target.name, "region": target.region});
-        store::write::one_step(&mut tx, lease, id, "pin_target", "pinned", &evidence).await?;
+    let done = async {
+        if store::write::pin(&mut tx, id, target).await? {
+            let evidence = serde_json::json!({"bucket": target.name, "region": target.region});
+            store::write::one_step(&mut tx, lease, id, "pin_target", "pinned", &evidence).await?;
+        }
+        let pinned = store::write::pinned(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(pinned)
     }
-    let pinned = store::write::pinned(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(pinned)
+    .await;
+    db::finish(tx, done).await
 }
 
 /// A round that was begun.
@@ -284,16 +288,19 @@ pub enum Cas<T> {
 /// [`Error::LeaseLost`], or the database's.
 pub async fn begin_round(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<Round>, Error> {
     let mut tx = conn.begin().await?;
-    let begun = match store::write::count_round(&mut tx, id).await? {
-        Some(number) => {
-            let step = store::write::open_step(&mut tx, lease, id, "round", Some(number)).await?;
-            Cas::Set(Round { number, step })
-        }
-        None => Cas::Lost(store::write::state(&mut tx, id).await?),
-    };
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(begun)
+    let done = async {
+        let begun = match store::write::count_round(&mut tx, id).await? {
+            Some(number) => {
+                let step = store::write::open_step(&mut tx, lease, id, "round", Some(number)).await?;
+                Cas::Set(Round { number, step })
+            }
+            None => Cas::Lost(store::write::state(&mut tx, id).await?),
+        };
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(begun)
+    }
+    .await;
+    db::finish(tx, done).await
 }
 
 /// How a round ended.
@@ -323,23 +330,26 @@ pub async fn end_round(
     end: &RoundEnd,
 ) -> Result<Status, Error> {
     let mut tx = conn.begin().await?;
-    let (mut status, now) = store::write::lock_status(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
-    if let Some(numbers) = end.numbers {
-        status.last = Some(numbers);
-        status.last_round = Some(round.number);
+    let done = async {
+        let (mut status, now) = store::write::lock_status(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
+        if let Some(numbers) = end.numbers {
+            status.last = Some(numbers);
+            status.last_round = Some(round.number);
+        }
+        status.failures = policy::failures_after(status.failures, end.bearing);
+        set_obstacle(&mut status, end.obstacle.clone(), now);
+        store::write::set_status(&mut tx, id, &status).await?;
+        let iterations = end.numbers.map(|numbers| i32::try_from(numbers.iterations).unwrap_or(i32::MAX));
+        let mut evidence = end.evidence.clone();
+        if let (Value::Object(fields), Some(numbers)) = (&mut evidence, end.numbers) {
+            fields.insert("numbers".to_owned(), serde_json::json!(numbers));
+        }
+        store::write::close_step(&mut tx, round.step, iterations, end.outcome, &evidence).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(status)
     }
-    status.failures = policy::failures_after(status.failures, end.bearing);
-    set_obstacle(&mut status, end.obstacle.clone(), now);
-    store::write::set_status(&mut tx, id, &status).await?;
-    let iterations = end.numbers.map(|numbers| i32::try_from(numbers.iterations).unwrap_or(i32::MAX));
-    let mut evidence = end.evidence.clone();
-    if let (Value::Object(fields), Some(numbers)) = (&mut evidence, end.numbers) {
-        fields.insert("numbers".to_owned(), serde_json::json!(numbers));
-    }
-    store::write::close_step(&mut tx, round.step, iterations, end.outcome, &evidence).await?;
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(status)
+    .await;
+    db::finish(tx, done).await
 }
 
 /// Notes what holds a move up before a round could begin; returns the new status.
@@ -353,12 +363,15 @@ pub async fn note_obstacle(
     obstacle: Obstacle,
 ) -> Result<Status, Error> {
     let mut tx = conn.begin().await?;
-    let (mut status, now) = store::write::lock_status(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
-    set_obstacle(&mut status, Some(obstacle), now);
-    store::write::set_status(&mut tx, id, &status).await?;
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(status)
+    let done = async {
+        let (mut status, now) = store::write::lock_status(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
+        set_obstacle(&mut status, Some(obstacle), now);
+        store::write::set_status(&mut tx, id, &status).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(status)
+    }
+    .await;
+    db::finish(tx, done).await
 }
 
 fn set_obstacle(status: &mut Status, obstacle: Option<Obstacle>, now: Timestamp) {
@@ -379,31 +392,34 @@ fn set_obstacle(status: &mut Status, obstacle: Option<Obstacle>, now: Timestamp)
 /// [`Error::LeaseLost`], or the database's.
 pub async fn promote(conn: &mut PgConnection, lease: Lease, id: MoveId, round: i32) -> Result<Cas<Timestamp>, Error> {
     let mut tx = conn.begin().await?;
-    let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
+    let done = async {
+        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
+            queue::require_lease(&mut tx, lease).await?;
+            return Ok(Cas::Lost(None));
+        };
+        let Some(ready_at) = store::write::promote(&mut tx, id).await? else {
+            let state = store::write::state(&mut tx, id).await?;
+            queue::require_lease(&mut tx, lease).await?;
+            return Ok(Cas::Lost(state));
+        };
+        let evidence = serde_json::json!({"round": round});
+        store::write::one_step(&mut tx, lease, id, "ready", "ready", &evidence).await?;
+        store::write::touch_record(&mut tx, record.id).await?;
+        nodes::bump_serial(&mut tx, &record.from).await?;
         queue::require_lease(&mut tx, lease).await?;
-        return Ok(Cas::Lost(None));
-    };
-    let Some(ready_at) = store::write::promote(&mut tx, id).await? else {
-        let state = store::write::state(&mut tx, id).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        return Ok(Cas::Lost(state));
-    };
-    let evidence = serde_json::json!({"round": round});
-    store::write::one_step(&mut tx, lease, id, "ready", "ready", &evidence).await?;
-    store::write::touch_record(&mut tx, record.id).await?;
-    nodes::bump_serial(&mut tx, &record.from).await?;
-    queue::require_lease(&mut tx, lease).await?;
-    let event = audit::Event {
-        actor: Actor::System,
-        action: "instance.move.ready",
-        subject_kind: "instance",
-        subject: record.host.to_string(),
-        reason: None,
-        detail: serde_json::json!({"move_id": id, "round": round, "job_id": lease.job, "fence": lease.fence}),
-    };
-    audit::record(&mut tx, &event).await?;
-    tx.commit().await?;
-    Ok(Cas::Set(ready_at))
+        let event = audit::Event {
+            actor: Actor::System,
+            action: "instance.move.ready",
+            subject_kind: "instance",
+            subject: record.host.to_string(),
+            reason: None,
+            detail: serde_json::json!({"move_id": id, "round": round, "job_id": lease.job, "fence": lease.fence}),
+        };
+        audit::record(&mut tx, &event).await?;
+        Ok::<_, Error>(Cas::Set(ready_at))
+    }
+    .await;
+    db::finish(tx, done).await
 }
 
 /// Enqueues a job for every open move that has none, on the box that serves its host, at most 500 at a time; returns

@@ -2,6 +2,7 @@
 
 use sqlx::{Connection as _, PgConnection};
 
+use crate::db;
 use crate::ids::JobId;
 use crate::queue::{Error, JobState};
 
@@ -28,7 +29,7 @@ pub async fn cancel(
 ) -> Result<Cancelled, Error> {
     let mut tx = conn.begin().await?;
     let done = cancel_inside(&mut tx, id, reason, if_revision).await;
-    super::finish(tx, done).await
+    db::finish(tx, done).await
 }
 
 async fn cancel_inside(
@@ -101,7 +102,7 @@ async fn cancel_inside(
 pub async fn retry(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {
     let mut tx = conn.begin().await?;
     let done = retry_inside(&mut tx, id, if_revision).await;
-    super::finish(tx, done).await
+    db::finish(tx, done).await
 }
 
 async fn retry_inside(conn: &mut PgConnection, id: JobId, if_revision: Option<i64>) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 
 use sqlx::{Connection as _, PgConnection};
 
+use crate::db;
 use crate::ids::JobId;
 use crate::lease::{Lease, LeaseLost};
 use crate::queue::{Enqueued, Error, NewJob, Progress, policy};
@@ -192,7 +193,7 @@ pub async fn enqueue_child(conn: &mut PgConnection, lease: Lease, child: &NewJob
     // Between the check and the insert the lease must not change hands, whatever the caller's connection is in.
     let mut tx = conn.begin().await?;
     let made = enqueue_inside(&mut tx, lease, child).await;
-    super::finish(tx, made).await
+    db::finish(tx, made).await
 }
 
 async fn enqueue_inside(conn: &mut PgConnection, lease: Lease, child: &NewJob) -> Result<Enqueued, Error> {
