@@ -244,7 +244,7 @@ async fn the_last_step_again_is_no_second_one() {
     for _ in 0..3 {
         queue::append_step(&mut conn, lease, "copy", &json!({"at": 1}), &json!({})).await.expect("a step");
     }
-    assert_eq!(kept(&mut conn).await, [one.clone()]);
+    assert_eq!(kept(&mut conn).await, std::slice::from_ref(&one));
     queue::append_step(&mut conn, lease, "copy", &json!({"at": 2}), &json!({})).await.expect("another cursor");
     queue::append_step(&mut conn, lease, "check", &json!({"at": 2}), &json!({})).await.expect("another name");
     queue::append_step(&mut conn, lease, "copy", &json!({"at": 1}), &json!({})).await.expect("not the last one");

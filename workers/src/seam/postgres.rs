@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::{db, idempotency};
 use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::{self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
+use domain::{db, idempotency};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres};
