@@ -9,13 +9,15 @@ use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::{
-    Attempt, AuditEvent, Batch, Batched, FencedWrite, Job, JobState, Key, Kind, LogLine, MAX_LIMIT, MadeKey, NewJob,
-    NewKey, Page, Problem, Queue, Readiness, Reason, Step, ThroughputPoint, Worker,
+    AuditEvent, FencedWrite, Key, Kind, MAX_LIMIT, MadeKey, NewKey, Page, Problem, Queue, Readiness, Reason,
+    ThroughputPoint, Worker,
 };
 
 mod instances;
+mod jobs;
 
 pub use instances::MoveFilter;
+pub use jobs::JobFilter;
 
 /// Longest time that a call may take, unless it is a stream.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,29 +77,6 @@ pub struct Answer<T> {
     pub replayed: bool,
 }
 
-/// Which jobs to list.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct JobFilter {
-    /// Only this state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<JobState>,
-    /// Only this kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Only this queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<String>,
-    /// Only jobs with this tag.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tag: Option<String>,
-    /// Items of one page, 1…200.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u16>,
-    /// Where the page begins: the `next_cursor` of the one before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-}
-
 /// Speaks to one API with one key. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -136,78 +115,6 @@ impl Client {
             .build()
             .map_err(Error::Prepare)?;
         Ok(Self { http, base, key })
-    }
-
-    /// Enqueues a job; under an idempotency key a repeated call is answered as the first was.
-    ///
-    /// # Errors
-    /// As every call here: see [`Error`].
-    pub async fn enqueue(&self, job: &NewJob, idempotency_key: Option<&str>) -> Result<Answer<Job>, Error> {
-        self.create(&["v1", "jobs"], job, idempotency_key).await
-    }
-
-    /// Enqueues many jobs, or none.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn enqueue_batch(&self, batch: &Batch, idempotency_key: Option<&str>) -> Result<Answer<Batched>, Error> {
-        self.create(&["v1", "jobs", "batch"], batch, idempotency_key).await
-    }
-
-    /// Jobs that match, newest first.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn jobs(&self, filter: &JobFilter) -> Result<Page<Job>, Error> {
-        self.get(&["v1", "jobs"], filter).await
-    }
-
-    /// One job.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn job(&self, id: Uuid) -> Result<Job, Error> {
-        self.get(&["v1", "jobs", &id.to_string()], &()).await
-    }
-
-    /// All of a job's ended attempts, newest first.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn job_attempts(&self, id: Uuid) -> Result<Page<Attempt>, Error> {
-        self.every(&["v1", "jobs", &id.to_string(), "attempts"], &[]).await
-    }
-
-    /// All of a job's steps, from the first.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn job_steps(&self, id: Uuid) -> Result<Page<Step>, Error> {
-        self.every(&["v1", "jobs", &id.to_string(), "steps"], &[]).await
-    }
-
-    /// All that is kept of a job's log, from the oldest line.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn job_log(&self, id: Uuid) -> Result<Page<LogLine>, Error> {
-        self.every(&["v1", "jobs", &id.to_string(), "log"], &[]).await
-    }
-
-    /// Asks a job to end; `if_revision` refuses when it changed since it was read.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn cancel(&self, id: Uuid, reason: &Reason, if_revision: Option<i64>) -> Result<Job, Error> {
-        self.act(&["v1", "jobs", &id.to_string(), "cancel"], reason, if_revision).await
-    }
-
-    /// Brings a job back now.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn retry(&self, id: Uuid, reason: &Reason, if_revision: Option<i64>) -> Result<Job, Error> {
-        self.act(&["v1", "jobs", &id.to_string(), "retry"], reason, if_revision).await
     }
 
     /// All kinds that the API knows.
