@@ -19,12 +19,9 @@ async fn of_two_concurrent_starts_one_wins_and_the_other_is_told_of_the_move_in_
         fleet.db.until_blocked().await;
         tx.commit().await.expect("the first commits");
     });
-    match Fleet::refusal(second) {
-        Refusal::InFlight { to, state } => {
-            assert_eq!((to.as_str(), state), ("uk", StoredState::Known(MoveState::Preparing)));
-        }
-        other => panic!("{other}"),
-    }
+    let refusal = Fleet::refusal(second);
+    let Refusal::InFlight { to, state } = refusal else { panic!("{refusal}") };
+    assert_eq!((to.as_str(), state), ("uk", StoredState::Known(MoveState::Preparing)));
     let open: Vec<uuid::Uuid> =
         sqlx::query_scalar("select id from moves").fetch_all(fleet.db.pool()).await.expect("the moves");
     assert_eq!(open, [won.id.0]);
