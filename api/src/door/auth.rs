@@ -98,7 +98,9 @@ fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) 
 async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority::Caller, Failure> {
     if access::BY_SESSION.contains(&path) && !headers.contains_key(AUTHORIZATION) {
         let mut conn = app.pool().acquire().await?;
-        return crate::dashboard::session_caller(&mut conn, headers, app.config().secure_cookies).await?.ok_or_else(missing);
+        return crate::dashboard::session_caller(&mut conn, headers, app.config().secure_cookies)
+            .await?
+            .ok_or_else(missing);
     }
     let presented = presented(headers)?;
     let mut conn = app.pool().acquire().await?;
