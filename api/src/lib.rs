@@ -17,4 +17,4 @@ pub use app::{App, Config};
 pub use metrics::handle as metrics_handle;
 pub use openapi::openapi;
 pub use routes::router;
-pub use serve::{ServeError, serve, serve_metrics};
+pub use serve::{LISTENS, ServeError, serve, serve_metrics};

@@ -30,6 +30,9 @@ const MAX_SCRAPERS: usize = 16;
 /// How long an answer with figures may take to end at a shutdown.
 const SCRAPE_DRAIN: Duration = Duration::from_secs(1);
 
+/// What is logged once the port is the API's own, before anything is answered. Whoever starts the role waits for it.
+pub const LISTENS: &str = "the API listens";
+
 /// Why the API ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -49,7 +52,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken)
         supervise("counters", &app, metrics::flush_enqueued(app.clone(), shutdown.child_token())),
         supervise("histograms", &app, metrics::keep_up(app.metrics().clone(), shutdown.child_token())),
     ];
-    tracing::info!(%address, "the API listens");
+    tracing::info!(%address, "{LISTENS}");
     let graceful = GracefulShutdown::new();
     let limits = Limits { connections: app.config().max_connections, head: app.config().head_timeout };
     accept(router(app.clone()), limits, &listener, &shutdown, &graceful).await;

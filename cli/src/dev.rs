@@ -17,10 +17,10 @@ const LOOK_PACE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// What did not start, or ended by itself.
-pub(crate) async fn run(dir: PathBuf, port: u16, narrator: &Narrator) -> anyhow::Result<()> {
+pub(crate) async fn run(dir: PathBuf, port: u16, round_seconds: u32, narrator: &Narrator) -> anyhow::Result<()> {
     let interrupted = interrupt::first()?;
     let key_path = key_path(&dir);
-    let options = Options { dir, api_port: Some(port), keep: true, round_seconds: None };
+    let options = Options { dir, api_port: Some(port), keep: true, round_seconds };
     let stack = tokio::select! {
         stack = Stack::start(options, narrator) => stack?,
         // Dropping what had started ends it.

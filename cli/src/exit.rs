@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Conflict = 5,
     /// The API or the database did not answer: nothing is known about the call's effect.
     Unavailable = 6,
+    /// Ended before its work was done, because somebody asked: 128 and SIGINT's number, as shells have it.
+    Interrupted = 130,
 }
 
 /// What `--help` says about them.
@@ -29,7 +31,8 @@ pub(crate) const HELP: &str = "Exit codes:
   3  the key is missing, wrong or revoked, or lacks the permission
   4  what was named does not exist, or may not be seen with this key
   5  the present state forbids it, or it changed meanwhile
-  6  the API or the database did not answer";
+  6  the API or the database did not answer
+  130  interrupted by Ctrl-C or SIGTERM before the work was done";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -15,6 +15,8 @@ use crate::settings::{Settings, table};
 
 /// Sets the subscriber of this process. Call once.
 ///
+/// A line that cannot be written is dropped in silence: to complain of it on the same stderr would be a panic.
+///
 /// # Errors
 /// A filter that cannot be read.
 pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
@@ -24,7 +26,10 @@ pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
         "human" => false,
         _ => !terminal,
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter(settings)?).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(settings)?)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     if json {
         // The spans' fields (job.id, lease.fence and so on) stand beside the event's own.
         builder.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
@@ -45,7 +50,10 @@ pub(crate) fn start_in(dir: &Path, settings: &Settings) -> anyhow::Result<()> {
     let path = logs.join("leasehold.log");
     let file = OpenOptions::new().create(true).append(true).open(&path);
     let file = file.with_context(|| format!("open {}", path.display()))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter(settings)?).with_writer(Mutex::new(file));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(settings)?)
+        .with_writer(Mutex::new(file))
+        .log_internal_errors(false);
     builder.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
     Ok(())
 }

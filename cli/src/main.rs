@@ -21,6 +21,7 @@ mod settings;
 mod stack;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -48,8 +49,8 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            // The one place that prints a whole chain of causes.
-            eprintln!("leasehold: {error:#}");
+            // The one place that prints a whole chain of causes. A closed stderr changes no exit code.
+            let _ = writeln!(std::io::stderr(), "leasehold: {error:#}");
             exit::code_of(&error).into()
         }
     }

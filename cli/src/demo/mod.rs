@@ -20,9 +20,10 @@ use sandbox::s3::Identity;
 use sandbox::tools::{self, Tool};
 use wire::{IdentityKind, KeyScopes, MoveRequest, NewIdentity, NewInstance, NewKey};
 
-use crate::interrupt;
+use crate::exit::{self, Ending, Exit};
 use crate::settings::Settings;
 use crate::stack::{self, EU, Narrator, Options, Site, Stack, UK};
+use crate::{folder, interrupt};
 use journal::Journal;
 pub(crate) use proof::Proof;
 use tenant::Tenant;
@@ -42,22 +43,39 @@ const ROUND_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two looks at the record.
 const POLL: Duration = Duration::from_millis(100);
 
+/// How the folder of each demo begins.
+const PREFIX: &str = "leasehold-demo-";
+/// How long the folder of a demo that failed is left for whoever looks into it.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// How long what an interrupted demo had started may take until it no longer writes into the folder.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+
 /// Runs the demo in a folder of its own.
 ///
 /// # Errors
 /// The step that failed; the message names the folder, which is kept then.
 pub(crate) async fn run(settings: &Settings, narrator: &Narrator) -> anyhow::Result<Proof> {
     let interrupted = interrupt::first()?;
-    let dir = tempfile::Builder::new().prefix("leasehold-demo-").tempdir().context("make a folder for the demo")?;
+    let dir = tempfile::Builder::new().prefix(PREFIX).tempdir().context("make a folder for the demo")?;
     // Passable, not readable: where we are root, PostgreSQL runs as somebody else and must reach its own below.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).context("open the demo's folder")?;
     crate::log::start_in(dir.path(), settings)?;
+    if let Err(error) = folder::sweep(dir.path(), PREFIX, KEPT) {
+        tracing::warn!(%error, "the folders of earlier demos could not be looked at");
+    }
     let toured = tokio::select! {
         toured = tour(dir.path(), narrator) => toured,
-        () = interrupted.cancelled() => Err(anyhow::anyhow!("interrupted")),
+        () = interrupted.cancelled() => {
+            Err(Ending { exit: Exit::Interrupted, message: "interrupted".to_owned() }.into())
+        }
     };
     narrator.rest();
     match toured {
+        // Asked for, so there is nothing to look into. What had started was ended when its tour was dropped.
+        Err(error) if exit::code_of(&error) == Exit::Interrupted => {
+            folder::remove(&dir.keep(), REMOVE_LIMIT).await.context("remove the demo's folder")?;
+            Err(error)
+        }
         Ok(proof) => {
             dir.close().context("remove the demo's folder")?;
             Ok(proof)
@@ -75,7 +93,7 @@ pub(crate) async fn run(settings: &Settings, narrator: &Narrator) -> anyhow::Res
 async fn tour(dir: &Path, narrator: &Narrator) -> anyhow::Result<Proof> {
     narrator.doing("looking for litestream");
     stack::blocking(|| tools::ensure(Tool::Litestream)).await?;
-    let options = Options { dir: dir.to_owned(), api_port: None, keep: false, round_seconds: Some(ROUND_SECONDS) };
+    let options = Options { dir: dir.to_owned(), api_port: None, keep: false, round_seconds: ROUND_SECONDS };
     let stack = Stack::start(options, narrator).await?;
     let client = bearer(&stack).await.context("make the application's key")?;
 

@@ -3,13 +3,15 @@
 //! Children get what they need by name and nothing of the user's environment, and secrets in
 //! variables: arguments are seen by every user of a machine.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use sandbox::exec::{Running, Signal, Spawn};
 use sandbox::s3::Identity;
-use tokio::net::TcpStream;
 
 use super::regions::Site;
 
@@ -29,30 +31,32 @@ pub(super) struct Family {
     dir: PathBuf,
     logs: PathBuf,
     database_url: String,
-    round_seconds: Option<u32>,
+    round_seconds: u32,
 }
 
 impl Family {
     /// Children of this program that work in `dir`, log into `logs` and share a database.
-    pub(super) fn new(
-        dir: &Path,
-        logs: &Path,
-        database_url: String,
-        round_seconds: Option<u32>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(dir: &Path, logs: &Path, database_url: String, round_seconds: u32) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program's own file")?;
         Ok(Self { program, dir: dir.to_owned(), logs: logs.to_owned(), database_url, round_seconds })
     }
 
     /// Starts the API and waits until it listens.
     ///
+    /// That somebody answers on the port proves nothing, since it may be a stranger who took it first, and the next
+    /// thing that is sent there is the administrator's key. Only the child's own word, written once the port was its
+    /// own, counts.
+    ///
     /// # Errors
     /// Where it ended or did not listen in time, with the end of its log.
     pub(super) async fn start_api(&self, port: u16) -> anyhow::Result<Running> {
         let address = format!("127.0.0.1:{port}");
+        let log = self.log("api");
+        // The log of an earlier run says the same words.
+        let begin = std::fs::metadata(&log).map_or(0, |found| found.len());
         let child = self.role("api", "api").env("LEASEHOLD_API_LISTEN", &address).start()?;
         let deadline = Instant::now() + API_LIMIT;
-        while TcpStream::connect(&address).await.is_err() {
+        while child.status().is_some() || !says_that_it_listens(&log, begin) {
             if child.status().is_some() || Instant::now() >= deadline {
                 bail!("the API does not listen on {address}; its log:\n{}", child.log_tail());
             }
@@ -68,7 +72,7 @@ impl Family {
     pub(super) fn start_box(&self, site: Site, s3_endpoint: &str, key: &Identity) -> anyhow::Result<Running> {
         let data = self.dir.join("boxes").join(site.code);
         std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
-        let mut spawn = self
+        let spawn = self
             .role("worker", &format!("worker-{}", site.code))
             .env("LEASEHOLD_NODE_IDENTITY", site.node)
             .env("LEASEHOLD_NODE_REGION", site.code)
@@ -78,11 +82,13 @@ impl Family {
             .env("LEASEHOLD_S3_ENDPOINT", s3_endpoint)
             .env("LEASEHOLD_S3_ACCESS_KEY_ID", &key.access_key)
             .env("LEASEHOLD_S3_SECRET_ACCESS_KEY", &key.secret_key)
+            .env("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS", self.round_seconds.to_string())
             .env("LEASEHOLD_WORKER_DRAIN_SECONDS", DRAIN_SECONDS);
-        if let Some(seconds) = self.round_seconds {
-            spawn = spawn.env("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS", seconds.to_string());
-        }
         Ok(spawn.start()?)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("{name}.log"))
     }
 
     fn role(&self, role: &str, log: &str) -> Spawn {
@@ -92,7 +98,31 @@ impl Family {
             .cwd(&self.dir)
             .env("LEASEHOLD_DATABASE_URL", &self.database_url)
             .env("LEASEHOLD_LOG_FORMAT", "json")
-            .log_file(self.logs.join(format!("{log}.log")))
+            .log_file(self.log(log))
+    }
+}
+
+/// Whether the role `api` wrote into `log`, behind its first `begin` bytes, that it has its port.
+fn says_that_it_listens(log: &Path, begin: u64) -> bool {
+    let mut said = Vec::new();
+    let read = File::open(log).and_then(|mut file| {
+        file.seek(SeekFrom::Start(begin))?;
+        file.read_to_end(&mut said)
+    });
+    read.is_ok() && String::from_utf8_lossy(&said).contains(api::LISTENS)
+}
+
+/// Refuses a port that somebody else has.
+///
+/// # Errors
+/// That it is taken, or why else it cannot be had.
+pub(super) fn require_free(port: u16) -> anyhow::Result<()> {
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            bail!("port {port} is taken: end whoever listens there, or choose another with --port")
+        }
+        Err(error) => Err(error).with_context(|| format!("listen on 127.0.0.1:{port}")),
     }
 }
 

@@ -47,8 +47,8 @@ pub(crate) struct Options {
     pub(crate) api_port: Option<u16>,
     /// Whether another run takes up what this one leaves.
     pub(crate) keep: bool,
-    /// The wait between two rounds of a move; that of the settings' table where none is named.
-    pub(crate) round_seconds: Option<u32>,
+    /// The wait between two rounds of a move.
+    pub(crate) round_seconds: u32,
 }
 
 /// The running whole.
@@ -87,6 +87,12 @@ impl Stack {
             bail!("{} is in use by another run; end that one first", dir.display());
         };
 
+        let port = match options.api_port {
+            // Before anything is started: a start that will fail fails at once.
+            Some(port) => children::require_free(port).map(|()| port)?,
+            None => ports::free_port().context("choose a port for the API")?,
+        };
+
         narrator.doing("looking for PostgreSQL");
         let bin = blocking(|| tools::ensure(Tool::Postgres)).await?;
         tracing::info!(bin = %bin.display(), "PostgreSQL was found");
@@ -111,7 +117,6 @@ impl Stack {
 
         narrator.doing("starting the API");
         let family = children::Family::new(&dir, &logs, postgres.url(), options.round_seconds)?;
-        let port = options.api_port.map_or_else(ports::free_port, Ok).context("choose a port for the API")?;
         let api = family.start_api(port).await?;
         let url = format!("http://127.0.0.1:{port}");
         let client = wire::Client::new(&url, Some(key.clone()))?;

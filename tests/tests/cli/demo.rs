@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::support::Cli;
+use sandbox::exec::Signal;
+
+use crate::support::{Cli, end, start, until_logged};
 
 /// On a machine that runs other tests as well; alone it takes seconds.
 const DEMO_LIMIT: Duration = Duration::from_secs(240);
@@ -58,4 +60,21 @@ async fn a_demo_that_fails_says_what_and_keeps_its_logs() {
     let logs = ended.err.split_once("logs are in ").expect("it says where the logs are").1;
     let logs = logs.split_once(',').expect("a path").0;
     assert!(std::path::Path::new(logs).join("leasehold.log").is_file(), "{logs}");
+}
+
+#[tokio::test]
+async fn an_interrupted_demo_says_so_and_leaves_nothing_behind() {
+    let temporary = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(temporary.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let cli = Cli::new()
+        .with("TMPDIR", temporary.path().as_os_str())
+        .with("LEASEHOLD_TOOLS_DIR", sandbox::tools::tools_dir().as_os_str());
+    for signal in [Signal::INT, Signal::TERM] {
+        let demo = start(&cli, &["demo"], &format!("{signal:?}.log"));
+        until_logged(&demo, "PostgreSQL on ").await;
+        assert_eq!(end(&demo, signal).await.code(), Some(130), "{}", demo.log_tail());
+        assert!(demo.log_tail().contains("leasehold: interrupted"), "{}", demo.log_tail());
+        let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
 }

@@ -59,6 +59,18 @@ impl Dev {
         std::fs::read_dir("/proc").expect("Linux").filter_map(|entry| of(entry.ok()?)).collect()
     }
 
+    /// The environment of each of its processes in this role.
+    fn environments(&self, role: &str) -> Vec<Vec<u8>> {
+        let of = |entry: std::fs::DirEntry| {
+            let home = entry.path();
+            let works_there = std::fs::read_link(home.join("cwd")).is_ok_and(|cwd| cwd == self.dir);
+            let command = std::fs::read_to_string(home.join("cmdline")).ok()?;
+            (works_there && command.ends_with(&format!("leasehold\0{role}\0"))).then_some(())?;
+            std::fs::read(home.join("environ")).ok()
+        };
+        std::fs::read_dir("/proc").expect("Linux").filter_map(|entry| of(entry.ok()?)).collect()
+    }
+
     async fn until_nothing_runs(&self) {
         until("nothing of it runs on", LIMIT, || async {
             let free = ports::is_free(self.port);
@@ -74,13 +86,20 @@ fn mode(path: &Path) -> u32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_keeps_its_state_and_leaves_nothing_running() {
-    let here = Dev::new();
+    let mut here = Dev::new();
+    here.cli = here.cli.with("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS", "7");
     let dev = here.start("first.log").await;
+    assert_eq!(here.environments("worker").len(), 2);
     assert!(here.processes().len() >= 4, "PostgreSQL, the API and two workers: {:?}", here.processes());
     let key = std::fs::read_to_string(here.dir.join("dev-key")).unwrap();
     assert_eq!(mode(&here.dir.join("dev-key")), 0o600);
     let said = std::fs::read_to_string(here.cli.folder().join("first.log")).unwrap();
     assert!(said.contains(key.trim()) && said.contains(&format!("http://127.0.0.1:{}/", here.port)), "{said}");
+
+    for worker in here.environments("worker") {
+        let said = String::from_utf8_lossy(&worker);
+        assert!(said.contains("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS=7\0"), "the setting reaches the boxes: {said}");
+    }
 
     let job = here.cli.json(&["job", "enqueue", "system.noop"]).await;
     let id = job["id"].as_str().unwrap();
@@ -117,4 +136,39 @@ async fn dev_keeps_its_state_and_leaves_nothing_running() {
     assert_eq!(here.cli.json(&["job", "show", id]).await["state"], "completed");
     assert!(end(&dev, Signal::TERM).await.success());
     here.until_nothing_runs().await;
+}
+
+/// Whoever listens there would be told the key of the new administrator.
+#[tokio::test]
+async fn a_port_that_a_stranger_has_is_refused_before_anything_is_started_or_sent() {
+    let here = Dev::new();
+    let stranger = std::net::TcpListener::bind(("127.0.0.1", here.port)).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let ended = here.cli.run(&["dev", "--dir", here.dir.to_str().unwrap(), "--port", &here.port.to_string()]).await;
+    assert_eq!(ended.code, Some(1), "{}", ended.said());
+    assert!(ended.err.contains(&format!("port {} is taken", here.port)), "{}", ended.err);
+    assert_eq!(ended.err.trim().lines().count(), 1, "{}", ended.err);
+    assert!(!ended.out.contains("Leasehold is running"), "{}", ended.out);
+    assert!(stranger.accept().is_err(), "nobody spoke to the stranger");
+    assert!(!here.dir.join("postgres").exists() && !here.dir.join("dev-key").exists(), "nothing was started");
+}
+
+/// `leasehold dev 2>&1 | head -4`: the program's own code is kept.
+#[tokio::test]
+async fn a_reader_that_went_away_makes_nothing_panic() {
+    const SCRIPT: &str = r#"
+        { until [ -e gone ]; do sleep 0.02; done; "$0" "$@"; echo $? >code; } 2>&1 |
+        { exec 0<&-; : >gone; until [ -s code ]; do sleep 0.02; done; }"#;
+    let here = Dev::new();
+    let _stranger = std::net::TcpListener::bind(("127.0.0.1", here.port)).unwrap();
+    let (program, dir, port) = (crate::support::program(), here.dir.to_str().unwrap(), here.port.to_string());
+    let finished = sandbox::exec::Spawn::new("/bin/sh")
+        .args(["-c", SCRIPT, program.to_str().unwrap(), "dev", "--dir", dir, "--port", &port])
+        .cwd(here.cli.folder())
+        .run(LIMIT)
+        .await
+        .unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let code = std::fs::read_to_string(here.cli.folder().join("code")).unwrap();
+    assert_eq!(code.trim(), "1", "101 would be a panic");
 }
