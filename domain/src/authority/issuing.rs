@@ -208,6 +208,9 @@ fn check_name(field: &'static str, name: &str) -> Result<(), Error> {
 
 fn check_key(new: &NewKey, kind: Option<IdentityKind>) -> Result<(), Error> {
     check_name("name", &new.name)?;
+    if new.expires_at.is_some_and(|moment| !crate::clock::is_plausible(moment)) {
+        return Err(Error::Invalid { field: "expires_at", rule: "must be in the years 2000 to 9999".to_owned() });
+    }
     let sizes = [&new.scopes.app, &new.scopes.node].map(|scope| scope.as_ref().map_or(0, BTreeSet::len));
     if sizes.iter().any(|&size| size > MAX_SCOPE_VALUES) {
         let rule = format!("at most {MAX_SCOPE_VALUES} values in a dimension");

@@ -11,6 +11,15 @@ use sqlx::PgConnection;
 /// A moment on the database's clock.
 pub type Timestamp = DateTime<Utc>;
 
+/// Whether a moment named from outside can be kept, compared and shown: the years 2000 to 9999.
+///
+/// PostgreSQL's own range ends at 4713 BC; before that it answers with an error of its own.
+#[must_use]
+pub fn is_plausible(moment: Timestamp) -> bool {
+    // 2000-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970.
+    (946_684_800..=253_402_300_799).contains(&moment.timestamp())
+}
+
 /// The database's present moment.
 ///
 /// # Errors

@@ -197,6 +197,9 @@ impl NewJob {
         if self.unique_key.as_ref().is_some_and(bad_key) {
             return invalid("unique_key", "must have 1 to 255 characters");
         }
+        if self.run_at.is_some_and(|moment| !crate::clock::is_plausible(moment)) {
+            return invalid("run_at", "must be in the years 2000 to 9999");
+        }
         if self.deadline.is_some_and(|d| d.is_zero() || d.as_millis() > 366 * 24 * 3_600_000) {
             return invalid("deadline", "must be between 1 ms and 366 days");
         }
