@@ -85,6 +85,12 @@ impl NewInstance {
         if !self.env.keys().all(|name| is_variable(name)) {
             return invalid("env", "a name has 1 to 255 letters, digits and underscores and begins with no digit");
         }
+        if self.env.keys().any(|name| is_the_boxs(name)) {
+            return invalid(
+                "env",
+                "CARLOS_REGION, LD_PRELOAD, LD_LIBRARY_PATH and LEASEHOLD_* are set by the box alone",
+            );
+        }
         if self.env.values().any(|value| value.contains('\0')) {
             return invalid("env", "a value holds no NUL");
         }
@@ -93,6 +99,11 @@ impl NewInstance {
         }
         Ok(())
     }
+}
+
+/// Names by which a tenant could tell its application another region, or its process other code.
+fn is_the_boxs(name: &str) -> bool {
+    matches!(name, "CARLOS_REGION" | "LD_PRELOAD" | "LD_LIBRARY_PATH") || name.starts_with("LEASEHOLD_")
 }
 
 fn is_word(text: &str) -> bool {
