@@ -3,7 +3,7 @@
 use std::fmt;
 
 use axum::extract::{FromRequest, Request};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -31,7 +31,9 @@ impl<S: Send + Sync, const LIMIT: usize> FromRequest<S> for Body<LIMIT> {
     async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
         let mut types = request.headers().get_all(CONTENT_TYPE).iter();
         let (first, second) = (types.next(), types.next());
-        let is_json = second.is_none() && first.and_then(|value| value.to_str().ok()).is_some_and(announces_json);
+        let is_json = second.is_none() && first.and_then(|value| value.to_str().ok()).is_some_and(announces_json)
+            // What is compressed would be read as it is, and refused for the wrong reason.
+            && request.headers().get_all(CONTENT_ENCODING).iter().all(|coding| coding == "identity");
         let announced = first.is_some();
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let declared: Option<usize> = length.and_then(|text| text.parse().ok());
@@ -60,7 +62,7 @@ impl<const LIMIT: usize> Body<LIMIT> {
     pub fn parse<T: DeserializeOwned>(self) -> Result<(Value, T), Failure> {
         let bytes = self.taken?;
         if !self.is_json {
-            let detail = "Send the body as JSON with the header `Content-Type: application/json`.";
+            let detail = "Send the body as JSON, uncompressed, with the header `Content-Type: application/json`.";
             return Err(Failure::new(Code::WrongContentType, detail));
         }
         read(&bytes)
@@ -96,6 +98,10 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Value, T), Failure> {
         return Err(Failure::field(pointer, "the character U+0000 cannot be kept: leave it out"));
     }
     let typed = serde_path_to_error::deserialize(&value).map_err(|error| {
+        // What the derive says of another shape speaks of our types, not of the caller's body.
+        if !value.is_object() {
+            return malformed("The body must be a JSON object.".to_owned());
+        }
         let path = error.path().to_string();
         let cause = error.into_inner();
         if path == "." {

@@ -47,6 +47,11 @@ async fn a_body_of_the_wrong_shape_is_refused_and_nothing_is_enqueued() {
     }
     let told = Told::by(server.request("POST", "/v1/jobs").body(good)).await;
     assert_eq!(told.problem(), (400, "wrong_content_type".to_owned()), "no content type at all");
+    let compressed = server.request("POST", "/v1/jobs").header("content-type", json).header("content-encoding", "gzip");
+    let told = Told::by(compressed.body(good)).await;
+    assert_eq!(told.problem(), (400, "wrong_content_type".to_owned()), "a body that says that it is compressed");
+    let told = Told::by(server.request("POST", "/v1/jobs").header("content-type", json).body("[]")).await;
+    assert!(told.text.contains("The body must be a JSON object."), "{}", told.text);
     let told = Told::by(server.request("POST", "/v1/jobs").header("content-type", json).body(vec![b'"', 0xff])).await;
     assert_eq!(told.problem(), (400, "malformed_request".to_owned()), "no UTF-8");
     assert_eq!(jobs(&server).await, 0);
@@ -70,6 +75,8 @@ async fn a_value_out_of_bounds_is_named_by_its_pointer() {
         (json!({"kind": "test.free", "priority": 99_999_999}), "/priority"),
         (json!({"kind": "test.free", "max_attempts": 0}), "/max_attempts"),
         (json!({"kind": "test.free", "max_attempts": 1001}), "/max_attempts"),
+        (json!({"kind": "test.free", "run_at": "-9999-01-01T00:00:00Z"}), "/run_at"),
+        (json!({"kind": "test.free", "run_at": "0000-01-01T00:00:00Z"}), "/run_at"),
         (json!({"kind": "test.free", "deadline_ms": 0}), "/deadline_ms"),
         (json!({"kind": "test.free", "deadline_ms": -1}), "/deadline_ms"),
         (json!({"kind": "test.free", "unique_key": ""}), "/unique_key"),
