@@ -1,5 +1,7 @@
 //! `leasehold completions`
 
+use std::io::{self, Write as _};
+
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
@@ -14,6 +16,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut std::io::stdout().lock());
-    Ok(Exit::Ok)
+    // Into memory first: the generator panics on a reader that went away.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
+    let mut out = io::stdout().lock();
+    match out.write_all(&script).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(Exit::Ok),
+    }
 }

@@ -150,3 +150,21 @@ async fn completions_are_made_for_each_shell() {
         assert!(ended.out.contains("leasehold"), "{shell}");
     }
 }
+
+#[tokio::test]
+async fn a_reader_of_completions_that_went_away_is_no_panic() {
+    const SCRIPT: &str = r#"
+        { until [ -e gone ]; do sleep 0.02; done; "$0" completions bash; echo $? >code; } |
+        { exec 0<&-; : >gone; until [ -s code ]; do sleep 0.02; done; }"#;
+    let folder = tempfile::tempdir().unwrap();
+    let program = crate::support::program();
+    let finished = sandbox::exec::Spawn::new("/bin/sh")
+        .args(["-c", SCRIPT, program.to_str().unwrap()])
+        .cwd(folder.path())
+        .run(std::time::Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let code = std::fs::read_to_string(folder.path().join("code")).unwrap();
+    assert_eq!(code.trim(), "0", "101 would be a panic");
+}
