@@ -206,7 +206,7 @@ error_pages! {
     MoveInFlight = "move_in_flight";
     NotPlaced = "not_placed";
     HostTaken = "host_taken";
-    BucketDiffers = "bucket_differs";
+    RegionInUse = "region_in_use";
     NameTaken = "name_taken";
     StaleRevision = "stale_revision";
     BodyTooLarge = "body_too_large";

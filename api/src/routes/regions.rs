@@ -56,7 +56,9 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<R
     Ok(Json(page::of(found, limit, |region| region.code.to_string(), convert::whole_region)))
 }
 
-/// Declares a region, or changes it. Its bucket stays the one that was named first.
+/// Declares a region, or changes it.
+///
+/// Its bucket can change only while no node, no instance and no move in flight uses it.
 #[utoipa::path(put, path = "/v1/regions/{code}", tag = "regions", operation_id = "put_region",
     request_body = RegionRequest,
     params(
@@ -85,7 +87,7 @@ pub(super) async fn put(
         data: Some(Bucket { name: asked.data_bucket, region: asked.data_bucket_region }),
     };
     match domain::db::retry_races(|| put_once(&app, &caller, &spec, if_serial), Failure::is_race).await {
-        Err(failure) if failure.code() == Code::StaleRevision => {
+        Err(failure) if matches!(failure.code(), Code::StaleRevision | Code::RegionInUse) => {
             let mut conn = app.pool().acquire().await?;
             let current = nodes::region(&mut conn, &spec.code).await?;
             Err(failure.with_current(current.map(|region| serde_json::json!(convert::whole_region(region)))))

@@ -79,8 +79,8 @@ codes! {
     NotPlaced = "not_placed", 409, "No box has taken the instance yet";
     /// A record of the host exists already.
     HostTaken = "host_taken", 409, "The host is taken";
-    /// The region keeps its replicas in another bucket.
-    BucketDiffers = "bucket_differs", 409, "The region has another bucket";
+    /// The region's bucket cannot change while something uses it.
+    RegionInUse = "region_in_use", 409, "The region is in use";
     /// The name is taken.
     NameTaken = "name_taken", 409, "The name is taken";
     /// It changed since it was read.

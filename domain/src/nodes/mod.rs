@@ -1,9 +1,10 @@
 //! Regions, and the machines in them that host instances.
 //!
 //! # Consistency
-//! A region's bucket is fixed by whoever names it first; a box that publishes another is refused, so that two boxes of
-//! one region never keep replicas in two places. Every change that boxes and edges must notice raises the region's
-//! serial in its own transaction.
+//! A region's bucket is named first by an operator or by a box; a box that publishes another is refused, so that two
+//! boxes of one region never keep replicas in two places. An operator corrects it while nothing uses the region. Whoever
+//! begins to use a region raises its serial after that, in the same transaction, as does every change that boxes and
+//! edges must notice: so a correction and a first use wait for each other at the region's row, and one sees the other.
 //!
 //! # Table order
 //! Nodes before regions; a transaction that also touches instances and moves raises serials after those.
@@ -51,7 +52,8 @@ pub struct RegionSpec {
     pub home: bool,
     /// Whether it is marked as the one to offer first; decides nothing, an instance names its region.
     pub is_default: bool,
-    /// Its bucket; `None` leaves what is known, and the first box to publish one decides.
+    /// Its bucket, which can be another than before while nothing uses the region; `None` leaves what is known, and the
+    /// first box to publish one decides.
     pub data: Option<Bucket>,
 }
 
@@ -159,6 +161,45 @@ impl Node {
     }
 }
 
+/// What uses a region. Each count stops at 1,000.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Users {
+    /// Boxes that stand there, heard or not.
+    pub nodes: i64,
+    /// One of them.
+    pub node: Option<String>,
+    /// Instances that are placed there, land there, or have a replica there.
+    pub instances: i64,
+    /// One of them, by its host.
+    pub instance: Option<String>,
+    /// Moves in flight from or to it.
+    pub moves: i64,
+}
+
+impl Users {
+    /// Whether nothing does.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.nodes == 0 && self.instances == 0 && self.moves == 0
+    }
+}
+
+impl std::fmt::Display for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let part = |count: i64, one: &str, many: &str, name: Option<&str>| {
+            let noun = if count == 1 { one } else { many };
+            let name = name.map(|name| format!(" (e.g. {name})")).unwrap_or_default();
+            (count > 0).then(|| format!("{count} {noun}{name}"))
+        };
+        let parts = [
+            part(self.nodes, "node", "nodes", self.node.as_deref()),
+            part(self.instances, "instance", "instances", self.instance.as_deref()),
+            part(self.moves, "move in flight", "moves in flight", None),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// Why a region or a box was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -177,7 +218,7 @@ pub enum Error {
         /// Where it says it is.
         asked: RegionCode,
     },
-    /// Another bucket than the region's.
+    /// A box published another bucket than the region's.
     #[error(
         "region {region} keeps its replicas in bucket {} ({}), not in {} ({}): correct the configuration of whoever differs",
         expected.name, expected.region, published.name, published.region
@@ -189,6 +230,22 @@ pub enum Error {
         expected: Bucket,
         /// What was published.
         published: Bucket,
+    },
+    /// Another bucket was declared for a region that is in use: its replicas would be split.
+    #[error(
+        "region {region} keeps its replicas in bucket {} ({}) and is in use, by {users}: its bucket changes only while \
+         nothing uses it, so declare a region of another code for {} ({})",
+        expected.name, expected.region, asked.name, asked.region
+    )]
+    InUse {
+        /// The region.
+        region: RegionCode,
+        /// The region's bucket.
+        expected: Bucket,
+        /// What was asked for.
+        asked: Bucket,
+        /// What uses it.
+        users: Users,
     },
     /// Another region is the default.
     #[error("another region is the default: take it from that one first")]

@@ -1,17 +1,17 @@
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Bucket, Capabilities, Error, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER};
+use super::{Bucket, Capabilities, Error, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER, Users};
 use crate::db;
 use crate::ids::{NodeId, RegionCode};
 
-/// Most boxes that a list shows.
+/// Most boxes that a list shows, and most of each that are counted as users of a region.
 const MAX_NODES: i64 = 1000;
 
 /// Declares a region, or changes what is declared of it; raises its serial.
 ///
 /// # Errors
-/// [`Error::BucketDiffers`] when the region has another bucket already: replicas would be split; [`Error::DefaultTaken`],
-/// [`Error::Invalid`]; or the database's.
+/// [`Error::InUse`] when the region has another bucket already and something uses it: replicas would be split;
+/// [`Error::DefaultTaken`], [`Error::Invalid`]; or the database's.
 pub async fn put_region(conn: &mut PgConnection, spec: &RegionSpec) -> Result<Region, Error> {
     put_region_if(conn, spec, None).await
 }
@@ -28,52 +28,121 @@ pub async fn put_region_if(
     spec.check()?;
     let mut tx = conn.begin().await?;
     let done = async {
-        if let Some(expected) = if_serial {
-            let code = spec.code.as_str();
-            let found = sqlx::query_scalar!("select serial from regions where code = $1 for no key update", code)
-                .fetch_optional(&mut *tx)
-                .await?;
-            if found != Some(expected) {
+        if insert_region(&mut tx, spec).await? {
+            if let Some(expected) = if_serial {
                 return Err(Error::Stale { code: spec.code.clone(), expected });
             }
+        } else {
+            change_region(&mut tx, spec, if_serial).await?;
         }
-        let (bucket, bucket_region) = split(spec.data.as_ref());
-        sqlx::query!(
-            r#"
-            insert into regions (code, name, armed, dormant, home, is_default, data_bucket, data_bucket_region, created_at)
-            values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()))
-                on conflict (code)
-                do update set name = excluded.name,
-                              armed = excluded.armed,
-                              dormant = excluded.dormant,
-                              home = excluded.home,
-                              is_default = excluded.is_default,
-                              data_bucket = coalesce(regions.data_bucket, excluded.data_bucket),
-                              data_bucket_region = coalesce(regions.data_bucket_region, excluded.data_bucket_region),
-                              serial = regions.serial + 1
-            "#,
-            spec.code.as_str(),
-            spec.name,
-            spec.armed,
-            spec.dormant,
-            spec.home,
-            spec.is_default,
-            bucket,
-            bucket_region,
-        )
-        .execute(&mut *tx)
-        .await
-        .map_err(|error| if another_default(&error) { Error::DefaultTaken } else { error.into() })?;
-        let region = region(&mut tx, &spec.code).await?.ok_or_else(|| Error::RegionUnknown(spec.code.clone()))?;
-        refuse_other_bucket(&spec.code, region.data.as_ref(), spec.data.as_ref())?;
-        Ok::<_, Error>(region)
+        region(&mut tx, &spec.code).await?.ok_or_else(|| Error::RegionUnknown(spec.code.clone()))
     }
     .await;
     db::finish(tx, done).await
 }
 
-fn another_default(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|error| error.constraint()) == Some("regions_one_default")
+/// Declares a region; `false` where it was declared before.
+async fn insert_region(conn: &mut PgConnection, spec: &RegionSpec) -> Result<bool, Error> {
+    let (bucket, bucket_region) = split(spec.data.as_ref());
+    let done = sqlx::query!(
+        r#"
+        insert into regions (code, name, armed, dormant, home, is_default, data_bucket, data_bucket_region, created_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()))
+            on conflict (code) do nothing
+        "#,
+        spec.code.as_str(),
+        spec.name,
+        spec.armed,
+        spec.dormant,
+        spec.home,
+        spec.is_default,
+        bucket,
+        bucket_region,
+    )
+    .execute(conn)
+    .await
+    .map_err(default_taken)?;
+    Ok(done.rows_affected() == 1)
+}
+
+async fn change_region(conn: &mut PgConnection, spec: &RegionSpec, if_serial: Option<i64>) -> Result<(), Error> {
+    // Locked before anybody asks who uses it: whoever begins to raises its serial, and so waits here.
+    let found = sqlx::query!(
+        "select serial, data_bucket, data_bucket_region from regions where code = $1 for no key update",
+        spec.code.as_str(),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    if let Some(expected) = if_serial.filter(|expected| found.serial != *expected) {
+        return Err(Error::Stale { code: spec.code.clone(), expected });
+    }
+    if let (Some(expected), Some(asked)) = (join(found.data_bucket, found.data_bucket_region), spec.data.clone())
+        && expected != asked
+    {
+        let users = users(conn, &spec.code).await?;
+        if !users.is_empty() {
+            return Err(Error::InUse { region: spec.code.clone(), expected, asked, users });
+        }
+    }
+    let (bucket, bucket_region) = split(spec.data.as_ref());
+    sqlx::query!(
+        r#"
+        update regions
+           set name = $2, armed = $3, dormant = $4, home = $5, is_default = $6,
+               data_bucket = coalesce($7, data_bucket),
+               data_bucket_region = coalesce($8, data_bucket_region),
+               serial = serial + 1
+         where code = $1
+        "#,
+        spec.code.as_str(),
+        spec.name,
+        spec.armed,
+        spec.dormant,
+        spec.home,
+        spec.is_default,
+        bucket,
+        bucket_region,
+    )
+    .execute(conn)
+    .await
+    .map_err(default_taken)?;
+    Ok(())
+}
+
+/// What uses a region. Moves that are over use nothing; instances are looked through whole, which only the rare change
+/// of a bucket asks for.
+async fn users(conn: &mut PgConnection, code: &RegionCode) -> Result<Users, sqlx::Error> {
+    sqlx::query_as!(
+        Users,
+        r#"
+        with at_nodes as materialized (
+            select identity from nodes where region = $1 order by identity limit $2
+        ), at_instances as materialized (
+            select host
+              from instances
+             where region = $1
+                or pending_landing_to = $1
+                or $1 = any (replica_regions)
+             limit $2
+        ), at_moves as materialized (
+            select from moves where finished_at is null and (from_region = $1 or to_region = $1) limit $2
+        )
+        select (select count(*) from at_nodes) as "nodes!",
+               (select min(identity) from at_nodes) as node,
+               (select count(*) from at_instances) as "instances!",
+               (select min(host) from at_instances) as instance,
+               (select count(*) from at_moves) as "moves!"
+        "#,
+        code.as_str(),
+        MAX_NODES,
+    )
+    .fetch_one(conn)
+    .await
+}
+
+fn default_taken(error: sqlx::Error) -> Error {
+    let constraint = error.as_database_error().and_then(|error| error.constraint());
+    if constraint == Some("regions_one_default") { Error::DefaultTaken } else { error.into() }
 }
 
 /// Regions by code: those behind `after`, with the dormant ones or without, at most `limit`.

@@ -99,15 +99,19 @@ impl Fleet {
     }
 }
 
-pub async fn put_box(server: &Server, code: &str) -> Node {
-    let spec = NodeSpec {
+/// The box of a region, as it presents itself.
+pub fn box_of(code: &str) -> NodeSpec {
+    NodeSpec {
         identity: format!("box-{code}"),
         region: code.parse().expect("a code"),
         capabilities: Capabilities { exec: true, ..Capabilities::default() },
         data: Some(nodes::Bucket { name: format!("data-{code}"), region: "us-east-1".to_owned() }),
-    };
+    }
+}
+
+pub async fn put_box(server: &Server, code: &str) -> Node {
     let mut conn = server.db.pool().acquire().await.expect("a connection");
-    nodes::register(&mut conn, &spec).await.expect("registered")
+    nodes::register(&mut conn, &box_of(code)).await.expect("registered")
 }
 
 pub fn refusal(error: &wire::Error) -> (u16, Option<Code>) {

@@ -130,12 +130,12 @@ async fn the_edges_document_says_what_is_served_and_where_replicas_stand() {
 }
 
 #[tokio::test]
-async fn a_region_keeps_its_first_bucket_and_is_the_only_default() {
+async fn a_region_in_use_keeps_its_bucket_and_is_the_only_default() {
     let fleet = Fleet::start().await;
     let client = fleet.server.client();
     let other = RegionRequest { data_bucket: "elsewhere".to_owned(), ..region("eu") };
     let error = client.put_region("eu", &other).await.expect_err("replicas would be split");
-    assert_eq!(refusal(&error), (409, Some(Code::BucketDiffers)), "{error}");
+    assert_eq!(refusal(&error), (409, Some(Code::RegionInUse)), "{error}");
     client.put_region("eu", &RegionRequest { default: true, ..region("eu") }).await.expect("the default");
     let error = client.put_region("uk", &RegionRequest { default: true, ..region("uk") }).await.expect_err("a second");
     assert_eq!(refusal(&error), (422, Some(Code::ValidationFailed)), "{error}");

@@ -15,4 +15,5 @@ mod logs;
 mod moves;
 mod operate;
 mod outage;
+mod regions;
 mod repeat;

@@ -1,0 +1,74 @@
+//! A region's bucket: corrected before anything uses it, never after (M-050).
+
+use tests::api::{Server, Told};
+use wire::{Code, RegionRequest};
+
+use crate::fleet::{box_of, put_box, refusal, region};
+
+#[tokio::test]
+async fn a_wrong_bucket_is_corrected_while_nothing_uses_the_region_and_never_after() {
+    let server = Server::start().await;
+    let client = server.client();
+    let bucket = |name: &str, signed_for: &str| RegionRequest {
+        data_bucket: name.to_owned(),
+        data_bucket_region: signed_for.to_owned(),
+        ..region("eu")
+    };
+    client.put_region("eu", &bucket("data-eu", "eu-wset-1")).await.expect("declared, with a slip");
+    client.put_region("eu", &bucket("data-ue", "eu-west-1")).await.expect("corrected, with another");
+    let right = client.put_region("eu", &bucket("data-eu", "us-east-1")).await.expect("corrected");
+    assert_eq!(
+        (right.data_bucket.as_deref(), right.data_bucket_region.as_deref()),
+        (Some("data-eu"), Some("us-east-1"))
+    );
+    let told = async || {
+        let request = server.request("PUT", "/v1/regions/eu").json(&bucket("data-eu", "eu-west-1"));
+        let told = Told::by(request).await;
+        assert_eq!(told.problem(), (409, "region_in_use".to_owned()));
+        assert_eq!(told.json()["current"]["data_bucket_region"], "us-east-1", "the present state: {told:?}");
+        client.put_region("eu", &bucket("data-eu", "us-east-1")).await.expect("the rest of it can be put as before");
+        told.json()["detail"].as_str().expect("a sentence").to_owned()
+    };
+    // Each kind of use by itself: a replica, an instance, a move in flight, a box.
+    let execute = async |sql: &'static str| {
+        sqlx::query(sql).execute(server.db.pool()).await.expect("written");
+    };
+    client.put_region("uk", &region("uk")).await.expect("declared");
+    execute(
+        "insert into instances (id, app, host, kind, backing, role, region, replica_regions, created_at)
+         values ('00000000-0000-0000-0000-000000000001', 'acme', 'a.example', 'instance', 'exec', 'original', 'uk',
+                 array['eu'], lh_now())",
+    )
+    .await;
+    assert!(told().await.contains("1 instance (e.g. a.example):"));
+    execute("update instances set replica_regions = '{}', region = 'eu'").await;
+    assert!(told().await.contains("1 instance (e.g. a.example):"));
+    execute(
+        "insert into moves (id, instance_id, host, from_region, to_region, state, requested_at)
+         select id, id, host, 'uk', 'eu', 'preparing', lh_now() from instances",
+    )
+    .await;
+    execute("update instances set region = 'uk'").await;
+    assert!(told().await.contains("by 1 move in flight:"));
+    execute("update moves set finished_at = lh_now(), outcome = 'aborted'").await;
+    client.put_region("eu", &bucket("data-eu", "eu-west-1")).await.expect("a move that is over uses nothing");
+    client.put_region("eu", &bucket("data-eu", "us-east-1")).await.expect("and back");
+    put_box(&server, "eu").await;
+    assert!(told().await.contains("by 1 node (e.g. box-eu):"));
+}
+
+#[tokio::test]
+async fn a_box_that_registers_and_a_correction_of_its_bucket_see_each_other() {
+    // The blocked row: the box has registered and not committed yet when the bucket is corrected.
+    let server = Server::start().await;
+    let client = server.client();
+    client.put_region("eu", &region("eu")).await.expect("declared");
+    let mut tx = server.db.pool().begin().await.expect("a transaction");
+    domain::nodes::register(&mut tx, &box_of("eu")).await.expect("registered");
+    let other = RegionRequest { data_bucket: "elsewhere".to_owned(), ..region("eu") };
+    let (told, ()) = tokio::join!(client.put_region("eu", &other), async {
+        server.db.until_blocked().await;
+        tx.commit().await.expect("committed");
+    });
+    assert_eq!(refusal(&told.expect_err("a box uses it by now")), (409, Some(Code::RegionInUse)));
+}
