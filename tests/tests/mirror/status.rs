@@ -33,6 +33,8 @@ async fn an_unreadable_source_is_not_ready_with_its_reason() {
         let report = pass(&rig.mirror("a.example"), &MemoryJournal::default()).await.expect("a verdict");
         let Outcome::NotReady(reason) = report.outcome else { panic!("{report:?}") };
         assert_eq!(reason.code(), "source_unreadable", "{code}");
+        let NotReady::SourceUnreadable { at, .. } = reason else { panic!("{reason:?}") };
+        assert_eq!(at, format!("instances/a.example/ in bucket {SOURCE}"));
         assert_eq!(rig.calls("CopyObject"), 0, "{code}");
     }
 }
@@ -81,6 +83,20 @@ async fn transient_and_permanent_faults_have_their_own_codes() {
         rig.server.faults().add(Rule::on(op, fault.clone()).bucket(bucket));
         let error = pass(&rig.mirror("a.example"), &MemoryJournal::default()).await.expect_err(code);
         assert_eq!((error.code(), error.is_permanent()), (code, permanent), "{op} {fault:?}: {error:?}");
+        // What the operator reads says where to look: the bucket, and the prefix or a key below it.
+        let (bucket, prefix) = match bucket {
+            SOURCE => (SOURCE, "instances/a.example/"),
+            _ => (TARGET, "moves/a.example/"),
+        };
+        let message = error.to_string();
+        assert!(message.contains(&format!("bucket {bucket}")) && message.contains(prefix), "{op} {fault:?}: {message}");
+        assert!(!message.contains('_'), "words, no code: {message}");
+        if op == "CopyObject" {
+            assert!(message.contains("instances/a.example/0009/") && message.contains(SOURCE), "{message}");
+        }
+        if matches!(fault, Fault::KeyError(_)) {
+            assert!(message.contains(&stale[0]) && message.contains("1000 of 1000 keys"), "{message}");
+        }
     }
 }
 
@@ -110,8 +126,30 @@ async fn a_prefix_with_another_layout_is_refused() {
         rig.server.objects().put(bucket, &key, b"0.3");
         let error = pass(&rig.mirror("a.example"), &MemoryJournal::default()).await.expect_err("two formats");
         assert_eq!((error.code(), error.is_permanent()), (code, true));
+        let message = error.to_string();
+        assert!(message.contains(&format!("key {key:?} of bucket {bucket}: generations/ is the layout")), "{message}");
         assert_eq!(rig.calls("CopyObject") + rig.calls("DeleteObjects"), 0);
     }
+}
+
+/// One key among good ones, on a page behind the first: it is the one that is named, with its rule.
+#[tokio::test]
+async fn a_file_with_another_name_is_named_with_the_rule_that_it_breaks() {
+    let rig = Rig::start().await;
+    rig.put("a.example", &ltx(9, 1, 999), b"snapshot");
+    for txid in 1..1_200 {
+        rig.put("a.example", &ltx(0, txid, txid), b"raw");
+    }
+    rig.put("a.example", "0000/00000000000004A0-00000000000004a0.ltx", b"another spelling");
+    let error = pass(&rig.mirror("a.example"), &MemoryJournal::default()).await.expect_err("an unknown layout");
+    assert_eq!((error.code(), error.is_permanent()), ("source_format", true));
+    let message = error.to_string();
+    for part in
+        ["\"instances/a.example/0000/00000000000004A0-00000000000004a0.ltx\"", "lower case", "the level 0000 to 0009"]
+    {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(rig.calls("CopyObject"), 0);
 }
 
 /// A writer that adds a key at every listing of the source: no listing is ever fresh.

@@ -54,9 +54,12 @@ impl<'a> Round<'a> {
         }
         crate::failpoint::hit("mirror.before_delete", self.pair.staging_prefix()).await;
         let refused = self.target.store.delete_many(&self.target.bucket, batch).await;
-        let refused = refused.map_err(|error| MirrorError::of_target(error, Reason::DeleteForbidden))?;
+        let refused = refused.map_err(|error| {
+            let about = format!("{} keys from {} on", batch.len(), self.target.at_key(&batch[0]));
+            MirrorError::of_target(error, Reason::DeleteForbidden, about)
+        })?;
         crate::failpoint::hit("mirror.after_delete", self.pair.staging_prefix()).await;
-        let prefix = self.pair.staging_prefix().len();
+        let (asked, prefix) = (batch.len(), self.pair.staging_prefix().len());
         let gone: Vec<String> = batch
             .drain(..)
             .filter(|key| !refused.iter().any(|refused| refused.key == *key))
@@ -66,10 +69,13 @@ impl<'a> Round<'a> {
         self.journal.forget(self.index, &gone).await?;
         let Some(first) = refused.first() else { return Ok(()) };
         tracing::warn!(key = first.key, code = first.code, keys = refused.len(), "the target refused to delete keys");
-        if refused.iter().any(|refused| refused.code == "AccessDenied") {
-            Err(MirrorError::permanent(Reason::DeleteForbidden))
+        let forbidden = refused.iter().find(|refused| refused.code == "AccessDenied");
+        let named = forbidden.unwrap_or(first);
+        let about = format!("{} of {} keys, {}: {}", refused.len(), asked, self.target.at_key(&named.key), named.code);
+        if forbidden.is_some() {
+            Err(MirrorError::permanent(Reason::DeleteForbidden, about))
         } else {
-            Err(MirrorError::Transient { reason: Reason::DeleteFailing, source: None })
+            Err(MirrorError::Transient { reason: Reason::DeleteFailing, about, source: None })
         }
     }
 

@@ -34,7 +34,7 @@ impl Round<'_> {
         let (rule, spans) = (self.pair.rule(), survey.spans.clone());
         let key_of = |record: &Record| match rule.place(&record.key) {
             KeyPlace::Mirrored { replica, .. } => replica,
-            KeyPlace::Ignored | KeyPlace::Foreign => None,
+            KeyPlace::Ignored | KeyPlace::Foreign { .. } => None,
         };
         let is_free = |record: &Record| key_of(record).is_none_or(|key| spans.is_free(key));
         let is_covered = |record: &Record| key_of(record).is_none_or(|key| spans.is_covered(key));
@@ -117,7 +117,11 @@ impl Round<'_> {
                             }
                         }
                         Err(error) => {
-                            failure.get_or_insert(MirrorError::of_target(error, Reason::CopyForbidden));
+                            failure.get_or_insert_with(|| {
+                                let from = source.at_key(&format!("{}{}", pair.source_prefix(), record.key));
+                                let about = format!("{from}, to {}", target.at_prefix(pair.staging_prefix()));
+                                MirrorError::of_target(error, Reason::CopyForbidden, about)
+                            });
                             give_up_at.get_or_insert(Instant::now() + self.settings.cancel_grace);
                         }
                     }

@@ -14,7 +14,12 @@ pub(super) enum CursorError {
     /// The store's, or the listing's own.
     Store(objects::Error),
     /// A key in a layout that the pair's rule does not know.
-    Foreign,
+    Foreign {
+        /// The whole key.
+        key: String,
+        /// What it breaks.
+        rule: &'static str,
+    },
 }
 
 /// A listing that is read one page ahead on a task of its own, so that both sides are listed at once. Keys that take
@@ -61,16 +66,16 @@ impl SideCursor {
 
     fn take(&mut self, page: Vec<Listed>) -> Result<(), CursorError> {
         self.page = page.into();
-        let mut foreign = false;
+        let mut foreign = None;
         self.page.retain(|listed| match self.rule.place(&listed.key[self.prefix_len..]) {
             KeyPlace::Mirrored { .. } => true,
             KeyPlace::Ignored => false,
-            KeyPlace::Foreign => {
-                foreign = true;
+            KeyPlace::Foreign { rule } => {
+                foreign.get_or_insert_with(|| CursorError::Foreign { key: listed.key.clone(), rule });
                 false
             }
         });
-        if foreign { Err(CursorError::Foreign) } else { Ok(()) }
+        foreign.map_or(Ok(()), Err)
     }
 
     /// Whether the head is known.

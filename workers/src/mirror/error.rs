@@ -10,19 +10,23 @@ use crate::objects;
 #[non_exhaustive]
 pub enum MirrorError {
     /// Heals by itself: another pass may succeed.
-    #[error("the mirror is held up: {}", reason.as_str())]
+    #[error("the mirror is held up, since {} ({about})", reason.words())]
     Transient {
         /// The stable code for the move's status.
         reason: Reason,
+        /// Which bucket, prefix or key, and which rule it breaks: what an operator must look at.
+        about: String,
         /// What the store said, when it said something.
         #[source]
         source: Option<objects::Error>,
     },
     /// Somebody must act: the same pass would fail again.
-    #[error("the mirror is blocked: {}", reason.as_str())]
+    #[error("the mirror is blocked, since {} ({about})", reason.words())]
     Permanent {
         /// The stable code for the move's status.
         reason: Reason,
+        /// Which bucket, prefix or key, and which rule it breaks: what an operator must look at.
+        about: String,
         /// What the store said, when it said something.
         #[source]
         source: Option<objects::Error>,
@@ -105,15 +109,38 @@ impl Reason {
             Self::DeleteFailing => "delete_failing",
         }
     }
+
+    /// What is wrong, as the end of a sentence.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::SourceUnreachable => "the source's store cannot be reached",
+            Self::SourceThrottled => "the source's store asks to slow down",
+            Self::SourceFailing => "the source's store fails",
+            Self::SourceListingIncomplete => "the source's listing did not end properly",
+            Self::SourceFormat => "the source holds a key whose layout is not known",
+            Self::SourceWithoutEtags => "the source's store lists no ETags, without which no copy can be proven",
+            Self::TargetUnreachable => "the target's store cannot be reached",
+            Self::TargetThrottled => "the target's store asks to slow down",
+            Self::TargetFailing => "the target's store fails",
+            Self::TargetForbidden => "the box's credentials may not list the target",
+            Self::TargetNoBucket => "the target's bucket does not exist",
+            Self::TargetRefused => "the target's store refuses a request",
+            Self::TargetListingIncomplete => "the target's listing did not end properly",
+            Self::TargetFormat => "the staging holds a key whose layout is not known",
+            Self::CopyForbidden => "the box's credentials may not read the source or not write the target",
+            Self::DeleteForbidden => "the box's credentials may not delete at the target",
+            Self::DeleteFailing => "the target did not delete some keys",
+        }
+    }
 }
 
 impl MirrorError {
-    pub(super) fn permanent(reason: Reason) -> Self {
-        Self::Permanent { reason, source: None }
+    pub(super) fn permanent(reason: Reason, about: String) -> Self {
+        Self::Permanent { reason, about, source: None }
     }
 
     /// A failed listing of the source. `Err` carries what makes the source unreadable until somebody acts (M-055).
-    pub(super) fn of_source(error: objects::Error) -> Result<Self, objects::Error> {
+    pub(super) fn of_source(error: objects::Error, about: impl FnOnce() -> String) -> Result<Self, objects::Error> {
         use objects::Error as E;
         let reason = match &error {
             E::Throttled { .. } => Reason::SourceThrottled,
@@ -128,12 +155,12 @@ impl MirrorError {
                 return Err(error);
             }
         };
-        Ok(Self::Transient { reason, source: Some(error) })
+        Ok(Self::Transient { reason, about: about(), source: Some(error) })
     }
 
     /// A failed request to the target; `forbidden` says which right it lacks. A copy is such a request, too: the
     /// source was listed a moment ago, and the target's store does the copying.
-    pub(super) fn of_target(error: objects::Error, forbidden: Reason) -> Self {
+    pub(super) fn of_target(error: objects::Error, forbidden: Reason, about: String) -> Self {
         use objects::Error as E;
         let reason = match &error {
             E::Throttled { .. } => Reason::TargetThrottled,
@@ -145,9 +172,9 @@ impl MirrorError {
             E::Vanished { .. } | E::Changed { .. } | E::Refused { .. } => Reason::TargetRefused,
         };
         if error.is_transient() {
-            Self::Transient { reason, source: Some(error) }
+            Self::Transient { reason, about, source: Some(error) }
         } else {
-            Self::Permanent { reason, source: Some(error) }
+            Self::Permanent { reason, about, source: Some(error) }
         }
     }
 

@@ -25,6 +25,16 @@ impl Place {
     pub(super) fn list(&self, prefix: &str) -> Listing {
         self.store.list(&self.bucket, prefix)
     }
+
+    /// A key of it, as errors name it; quoted, since a key may hold any character.
+    pub(super) fn at_key(&self, key: &str) -> String {
+        format!("key {key:?} of bucket {}", self.bucket)
+    }
+
+    /// A prefix of it, as errors name it.
+    pub(super) fn at_prefix(&self, prefix: &str) -> String {
+        format!("{prefix} in bucket {}", self.bucket)
+    }
 }
 
 /// Bounds of a pass.
@@ -86,6 +96,8 @@ pub enum NotReady {
     },
     /// The source prefix cannot be listed until somebody acts.
     SourceUnreadable {
+        /// Which bucket and prefix.
+        at: String,
         /// What the store said.
         error: objects::Error,
     },
@@ -190,7 +202,9 @@ impl Mirror {
             let mut surveys = match self.survey_all((source, target), journal, cancel).await {
                 Ok(surveys) => surveys,
                 Err(Stop::Mirror(error)) => return Err(error),
-                Err(Stop::Unreadable(error)) => return Ok(Outcome::NotReady(NotReady::SourceUnreadable { error })),
+                Err(Stop::Unreadable { at, error }) => {
+                    return Ok(Outcome::NotReady(NotReady::SourceUnreadable { at, error }));
+                }
             };
             report.see(&surveys);
             if let Some(prefix) = self.empty_source(&surveys) {

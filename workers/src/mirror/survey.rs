@@ -29,7 +29,12 @@ pub(super) struct Survey {
 /// Why there is no survey.
 pub(super) enum Stop {
     /// The source cannot be read until somebody acts (M-055).
-    Unreadable(objects::Error),
+    Unreadable {
+        /// Which bucket and prefix.
+        at: String,
+        /// What the store said.
+        error: objects::Error,
+    },
     /// Anything else.
     Mirror(MirrorError),
 }
@@ -60,14 +65,14 @@ pub(super) async fn survey(
         source_keys: 0,
     };
     loop {
-        sources.fill().await.map_err(of_source)?;
-        targets.fill().await.map_err(of_target)?;
+        sources.fill().await.map_err(|error| of_source(error, source, pair))?;
+        targets.fill().await.map_err(|error| of_target(error, target, pair))?;
         copied.fill().await.map_err(|error| Stop::Mirror(error.into()))?;
         while sources.is_known() && targets.is_known() && copied.is_known() {
             let Some(decision) = decide(sources.head(), targets.head(), copied.head()) else { return Ok(found) };
             match decision.verdict {
                 KeyVerdict::Equal => {}
-                KeyVerdict::Copy => found.copy(sources.head(), pair, folder)?,
+                KeyVerdict::Copy => found.copy(sources.head(), (source, pair), folder)?,
                 KeyVerdict::Delete => {
                     found.found.deletes += 1;
                     push(&mut found.deletes, folder, targets.head().map(|entry| entry.key))?;
@@ -96,11 +101,17 @@ impl Survey {
         }
     }
 
-    fn copy(&mut self, entry: Option<Entry<'_>>, pair: &Pair, folder: Option<&PathBuf>) -> Result<(), Stop> {
+    fn copy(
+        &mut self,
+        entry: Option<Entry<'_>>,
+        (source, pair): (&Place, &Pair),
+        folder: Option<&PathBuf>,
+    ) -> Result<(), Stop> {
         let Some(entry) = entry else { return Ok(()) };
         let KeyPlace::Mirrored { rank, .. } = pair.rule().place(entry.key) else { return Ok(()) };
         let Some(etag) = entry.etag else {
-            return Err(Stop::Mirror(MirrorError::permanent(Reason::SourceWithoutEtags)));
+            let about = source.at_key(&format!("{}{}", pair.source_prefix(), entry.key));
+            return Err(Stop::Mirror(MirrorError::permanent(Reason::SourceWithoutEtags, about)));
         };
         self.found.copies += 1;
         self.found.copy_bytes += entry.size;
@@ -113,19 +124,25 @@ fn push(spill: &mut Option<Spill>, folder: Option<&PathBuf>, key: Option<&str>) 
     key.map_or(Ok(()), |key| spill.get_or_insert_with(|| Spill::new(folder)).push(key, "", 0))
 }
 
-fn of_source(error: CursorError) -> Stop {
+fn of_source(error: CursorError, source: &Place, pair: &Pair) -> Stop {
     match error {
-        CursorError::Foreign => Stop::Mirror(MirrorError::permanent(Reason::SourceFormat)),
-        CursorError::Store(error) => match MirrorError::of_source(error) {
+        CursorError::Foreign { key, rule } => {
+            Stop::Mirror(MirrorError::permanent(Reason::SourceFormat, format!("{}: {rule}", source.at_key(&key))))
+        }
+        CursorError::Store(error) => match MirrorError::of_source(error, || source.at_prefix(pair.source_prefix())) {
             Ok(error) => Stop::Mirror(error),
-            Err(unreadable) => Stop::Unreadable(unreadable),
+            Err(error) => Stop::Unreadable { at: source.at_prefix(pair.source_prefix()), error },
         },
     }
 }
 
-fn of_target(error: CursorError) -> Stop {
+fn of_target(error: CursorError, target: &Place, pair: &Pair) -> Stop {
     Stop::Mirror(match error {
-        CursorError::Foreign => MirrorError::permanent(Reason::TargetFormat),
-        CursorError::Store(error) => MirrorError::of_target(error, Reason::TargetForbidden),
+        CursorError::Foreign { key, rule } => {
+            MirrorError::permanent(Reason::TargetFormat, format!("{}: {rule}", target.at_key(&key)))
+        }
+        CursorError::Store(error) => {
+            MirrorError::of_target(error, Reason::TargetForbidden, target.at_prefix(pair.staging_prefix()))
+        }
     })
 }

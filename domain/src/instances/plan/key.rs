@@ -97,8 +97,18 @@ pub enum KeyPlace {
     Ignored,
     /// Data in a layout that this rule does not know. Mirroring the rest would lose it or mix two formats, so the
     /// prefix is refused.
-    Foreign,
+    Foreign {
+        /// What the key breaks, in words for an operator.
+        rule: &'static str,
+    },
 }
+
+/// What a key of an older litestream breaks.
+const NO_GENERATIONS: &str =
+    "generations/ is the layout of litestream before 0.5, which is not mirrored: let litestream 0.5 make a new replica";
+/// What any other key of litestream's data breaks.
+const LAYOUT: &str = "a file .ltx is named <level>/<first txid>-<last txid>.ltx: the level 0000 to 0009, both txids of 16 \
+                      hexadecimal digits in lower case, from 1 on and in order";
 
 impl KeyRule {
     /// Places the part of a key behind its prefix.
@@ -111,7 +121,8 @@ impl KeyRule {
             Self::Everything => KeyPlace::Mirrored { rank: 0, replica: None },
             Self::Litestream => match ReplicaKey::parse(suffix) {
                 Some(key) => KeyPlace::Mirrored { rank: key.level.0, replica: Some(key) },
-                None if suffix.ends_with(".ltx") || suffix.starts_with("generations/") => KeyPlace::Foreign,
+                None if suffix.starts_with("generations/") => KeyPlace::Foreign { rule: NO_GENERATIONS },
+                None if suffix.ends_with(".ltx") => KeyPlace::Foreign { rule: LAYOUT },
                 None => KeyPlace::Ignored,
             },
         }
@@ -160,8 +171,13 @@ mod tests {
         for marker in ["lock.json", "0000/", "", "lease", "0000/lock.json", ".keep"] {
             assert_eq!(place(marker), KeyPlace::Ignored, "{marker}");
         }
-        for foreign in ["generations/0123456789abcdef/snapshots/00000000.snapshot.lz4", "000a/x.ltx", "db/0000/y.ltx"] {
-            assert_eq!(place(foreign), KeyPlace::Foreign, "{foreign}");
+        for (foreign, rule) in [
+            ("generations/0123456789abcdef/snapshots/00000000.snapshot.lz4", NO_GENERATIONS),
+            ("generations/0123456789abcdef/x.ltx", NO_GENERATIONS),
+            ("000a/x.ltx", LAYOUT),
+            ("db/0000/y.ltx", LAYOUT),
+        ] {
+            assert_eq!(place(foreign), KeyPlace::Foreign { rule }, "{foreign}");
         }
         assert!(matches!(place(&name(3, 1, 2)), KeyPlace::Mirrored { rank: 3, replica: Some(_) }));
         assert_eq!(KeyRule::Everything.place("lock.json"), KeyPlace::Mirrored { rank: 0, replica: None });

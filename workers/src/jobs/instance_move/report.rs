@@ -195,8 +195,8 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
                     format!("{prefix} in the bucket of region {} holds no replica: does litestream run?", found.from),
                     false,
                 ),
-                NotReady::SourceUnreadable { error } => {
-                    (format!("the replica in region {} cannot be listed: {}", found.from, chain(error)), true)
+                NotReady::SourceUnreadable { at, error } => {
+                    (format!("the replica in region {} cannot be listed ({at}): {}", found.from, chain(error)), true)
                 }
             };
             // Only a busy round listed both sides to the end.
