@@ -125,7 +125,7 @@ pub(super) async fn show(
         queues: facts.queues.iter().map(|q| q.name.clone()).collect(),
         chips: chips(&newest),
         rows: listed.items.iter().map(|job| row(job, page::now(&facts))).collect(),
-        nothing: nothing(&wanted.filter),
+        nothing: nothing(&wanted.filter, listed.next.is_some()),
         shown: match listed.items.len() {
             0 => String::new(),
             1 => "1 job".to_owned(),
@@ -164,8 +164,11 @@ fn sentence(filter: &Filter) -> String {
     }
 }
 
-fn nothing(filter: &Filter) -> String {
-    if filter.before.is_some() {
+fn nothing(filter: &Filter, more: bool) -> String {
+    if more {
+        // A page looks at so many jobs and no more.
+        "None of those that were looked at matches. Go on with older ones.".to_owned()
+    } else if filter.before.is_some() {
         "Nothing older matches.".to_owned()
     } else if filter.state.is_some() || filter.kind.is_some() || filter.queue.is_some() || filter.tag.is_some() {
         "No job matches. Drop a filter, or look at all states.".to_owned()

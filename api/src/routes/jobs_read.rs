@@ -24,6 +24,9 @@ struct Asked {
 }
 
 /// Jobs that match, newest first.
+///
+/// A page looks at some 200,000 live and as many finished jobs at most: where few match, it may hold fewer than `limit`,
+/// or none, and name a `next_cursor` all the same.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", operation_id = "list_jobs",
     params(
         ("state" = Option<wire::JobState>, Query, description = "Only this state"),

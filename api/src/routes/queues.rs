@@ -49,6 +49,9 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Q
 }
 
 /// One queue.
+///
+/// A queue that no live worker names, of which nothing is due or runs, and whose jobs all wait behind the first 20,000
+/// that become due, is not found.
 #[utoipa::path(get, path = "/v1/queues/{name}", tag = "queues", operation_id = "get_queue",
     params(("name" = String, Path, description = "The queue")),
     responses(

@@ -36,8 +36,9 @@ pub use store::lease::{lease_next, renew};
 pub use store::maintenance::{Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
-pub use store::read::{
-    attempts, attempts_before, get, list, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
+pub use store::read::{get, list};
+pub use store::read_parts::{
+    attempts, attempts_before, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
 };
 pub use store::settle::settle;
 pub use store::submit::{enqueue, enqueue_many};

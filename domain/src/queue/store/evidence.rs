@@ -58,6 +58,25 @@ pub async fn note_refused(
     .await
 }
 
+/// Refused writes with ids below `$1`, newest first, at most `$2`.
+macro_rules! refused {
+    ($narrowed:literal, $order:literal, $($parameter:expr),+) => {
+        sqlx::query_as!(
+            RefusedWrite,
+            r#"
+            select id, job_id as "job: JobId", kind, queue, worker_id as "worker: WorkerId", operation,
+                   fence_held as "fence_held: Fence", fence_current as "fence_current: Fence", state_current, late_ms,
+                   at
+              from fenced_writes
+             where id < $1 "# + $narrowed + r#"
+             order by "# + $order + r#"
+             limit $2
+            "#,
+            $($parameter),+
+        )
+    };
+}
+
 /// The newest refused writes, at most `limit`, with ids below `before`, of one job or of all.
 ///
 /// # Errors
@@ -68,21 +87,13 @@ pub async fn recent_refused(
     before: Option<i64>,
     limit: u16,
 ) -> Result<Vec<RefusedWrite>, sqlx::Error> {
-    sqlx::query_as!(
-        RefusedWrite,
-        r#"
-        select id, job_id as "job: JobId", kind, queue, worker_id as "worker: WorkerId", operation,
-               fence_held as "fence_held: Fence", fence_current as "fence_current: Fence", state_current, late_ms, at
-          from fenced_writes
-         where ($1::uuid is null or job_id = $1)
-           and ($2::bigint is null or id < $2)
-         order by id desc
-         limit $3
-        "#,
-        job.map(|j| j.0),
-        before,
-        i64::from(limit),
-    )
-    .fetch_all(conn)
-    .await
+    // One plan cannot follow the index of one job and that of all.
+    let before = before.unwrap_or(i64::MAX);
+    let Some(job) = job else {
+        return refused!("", "id desc", before, i64::from(limit)).fetch_all(conn).await;
+    };
+    // Said as a range, which only the index of jobs has in this order.
+    refused!("and (job_id, id) < ($3, $1) and job_id >= $3", "job_id desc, id desc", before, i64::from(limit), job.0)
+        .fetch_all(conn)
+        .await
 }

@@ -8,10 +8,14 @@
 use sqlx::PgConnection;
 
 use crate::clock::Timestamp;
+use crate::queue::policy::SILENT_AFTER;
 use crate::queue::{Overview, QueueView, ThroughputPoint};
 
 /// Most counts that one page about the last minutes looks at.
 const MAX_POINTS: i64 = 20_000;
+
+/// Most waiting jobs among which a name is looked for that nothing else knows.
+const MAX_PARKED: i64 = 20_000;
 
 /// Queues that have live jobs or that a live worker names, by name: those behind `after`, at most `limit`.
 ///
@@ -49,7 +53,7 @@ pub async fn queues_after(
             select distinct unnest(queues) as queue
               from workers
              where stopped_at is null
-               and seen_at > (select lh_now()) - interval '30 seconds'
+               and seen_at > (select lh_now()) - $4::float8 * interval '1 second'
         ), busy as materialized (
             select queue, count(*) as running from jobs where worker_id is not null group by queue
         ), first_parked as materialized (
@@ -77,13 +81,14 @@ pub async fn queues_after(
           left join due d on d.queue = n.queue
           left join busy b on b.queue = n.queue
           left join parked p on p.queue = n.queue
-         where $2::text is null or n.queue > $2
+         where n.queue > coalesce($2, '')
          order by n.queue
          limit $3
         "#,
         QueueView::COUNT_LIMIT,
         after,
         i64::from(limit),
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_all(conn)
     .await
@@ -98,6 +103,9 @@ pub async fn queues(conn: &mut PgConnection) -> Result<Vec<QueueView>, sqlx::Err
 }
 
 /// One queue; `None` where neither a live job nor a live worker names it.
+///
+/// A queue of which nothing is due or runs, that no worker names, and whose jobs all wait behind the first 20,000 to
+/// become due, is not found.
 ///
 /// # Errors
 /// Only the database's.
@@ -134,7 +142,7 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
                    exists (select
                              from workers
                             where stopped_at is null
-                              and seen_at > (select lh_now()) - interval '30 seconds'
+                              and seen_at > (select lh_now()) - $3::float8 * interval '1 second'
                               and $2 = any (queues)) as served
         )
         select $2::text as "name!",
@@ -147,12 +155,20 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
           from figures
          where served
             or available + waiting + running > 0
-            -- Only a name that nothing else knows is looked for among all that wait.
+            -- A name that nothing else knows is looked for among more of those that wait, and not among all.
             or (waiting_at_least
-                and exists (select from jobs where queue = $2 and state in ('scheduled', 'retryable')))
+                and exists (select
+                              from (select queue
+                                      from jobs
+                                     where state in ('scheduled', 'retryable')
+                                     order by run_at, id
+                                     limit $4) p
+                             where p.queue = $2))
         "#,
         QueueView::COUNT_LIMIT,
         name,
+        SILENT_AFTER.as_secs_f64(),
+        MAX_PARKED,
     )
     .fetch_optional(conn)
     .await
@@ -192,13 +208,14 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
                ) f) as "refused_last_hour!",
                (select count(*) from workers
                  where stopped_at is null
-                   and seen_at > (select lh_now()) - interval '30 seconds') as "workers_live!",
+                   and seen_at > (select lh_now()) - $2::float8 * interval '1 second') as "workers_live!",
                (select count(*) from workers
                  where stopped_at is null
-                   and seen_at <= (select lh_now()) - interval '30 seconds'
+                   and seen_at <= (select lh_now()) - $2::float8 * interval '1 second'
                    and seen_at > (select lh_now()) - interval '1 day') as "workers_silent!"
         "#,
         QueueView::COUNT_LIMIT,
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_one(conn)
     .await
@@ -245,7 +262,8 @@ pub async fn throughput_after(
         select minute, queue, kind, outcome, total
           from throughput
          where minute > (select lh_now()) - $1 * interval '1 minute'
-           and ($2::timestamptz is null or (minute, queue, kind, outcome) > ($2, $3::text, $4::text, $5::text))
+           and (minute, queue, kind, outcome)
+             > (coalesce($2, '-infinity'::timestamptz), coalesce($3, ''), coalesce($4, ''), coalesce($5, ''))
          order by minute, queue, kind, outcome
          limit $6
         "#,

@@ -7,6 +7,7 @@ pub mod maintenance;
 pub mod marks;
 pub mod operate;
 pub mod read;
+pub mod read_parts;
 pub mod settle;
 pub mod submit;
 pub mod under_lease;

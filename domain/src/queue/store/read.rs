@@ -1,11 +1,13 @@
 //! Reading jobs. Every list is bounded and ordered; nothing here counts the backlog.
 
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::ids::{JobId, Kind, QueueName, WorkerId};
 use crate::lease::Fence;
-use crate::queue::{Attempt, Filter, Job, JobState, LeaseView, LogLine, Page, Step};
+use crate::queue::policy::SILENT_AFTER;
+use crate::queue::{Filter, Job, JobState, LeaseView, Page};
 
 struct Row {
     id: JobId,
@@ -72,268 +74,226 @@ impl From<Row> for Job {
     }
 }
 
+/// Jobs, live and finished, newest first, with one list of columns for all readers: what follows `from jobs`, what
+/// follows `from jobs_finished`, and the parameters, of which the first is [`SILENT_AFTER`] in seconds.
+macro_rules! jobs {
+    ($live:literal, $finished:literal, $($parameter:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"
+            select j.id as "id!: JobId", j.kind as "kind!: Kind", j.queue as "queue!: QueueName",
+                   j.state as "state!: JobState", j.priority as "priority!", j.run_at as "run_at!",
+                   j.created_at as "created_at!", j.finished_at, j.args as "args!", j.attempt as "attempt!",
+                   j.max_attempts as "max_attempts!", j.interruptions as "interruptions!", j.revision as "revision!",
+                   j.fence as "fence!: Fence", j.worker_id as "worker: WorkerId", j.leased_at, j.lease_expires_at,
+                   j.cancel_requested as "cancel_requested!", j.progress, j.tags as "tags!", j.unique_key,
+                   j.concurrency_key, j.last_error, j.result,
+                   (j.state in ('available', 'scheduled', 'retryable') and not exists (
+                       select from workers w
+                        where w.stopped_at is null
+                          and w.seen_at > (select lh_now()) - $1::float8 * interval '1 second'
+                          and j.queue = any (w.queues)
+                          and j.kind = any (w.kinds))) as "unserved!"
+              from (
+                   (select id, kind, queue, state, priority, run_at, created_at, null::timestamptz as finished_at, args,
+                           attempt, max_attempts, interruptions, revision, fence, worker_id, leased_at,
+                           lease_expires_at, cancel_requested_at is not null as cancel_requested, progress, tags,
+                           unique_key, concurrency_key, last_error, null::jsonb as result
+                      from jobs "# + $live + r#")
+                    union all
+                   (select id, kind, queue, state, priority, run_at, created_at, finished_at, args,
+                           attempt, max_attempts, interruptions, revision, fence, worker_id, leased_at,
+                           null, false, progress, tags,
+                           unique_key, concurrency_key, last_error, result
+                      from jobs_finished "# + $finished + r#")
+                   ) j
+             order by j.id desc
+            "#,
+            $($parameter),+
+        )
+    };
+}
+
+/// Most jobs, of the live and of the finished ones each, that one look for a filter reads.
+const LOOK: i64 = 20_000;
+/// Most looks that one page takes.
+const LOOKS: usize = 10;
+
 /// One job, live or finished.
 ///
 /// # Errors
 /// Only the database's.
 pub async fn get(conn: &mut PgConnection, id: JobId) -> Result<Option<Job>, sqlx::Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"
-        select j.id as "id!: JobId", j.kind as "kind!: Kind", j.queue as "queue!: QueueName", j.state as "state!: JobState",
-               j.priority as "priority!", j.run_at as "run_at!", j.created_at as "created_at!", j.finished_at,
-               j.args as "args!", j.attempt as "attempt!", j.max_attempts as "max_attempts!",
-               j.interruptions as "interruptions!", j.revision as "revision!", j.fence as "fence!: Fence",
-               j.worker_id as "worker: WorkerId", j.leased_at, j.lease_expires_at,
-               j.cancel_requested as "cancel_requested!", j.progress, j.tags as "tags!", j.unique_key,
-               j.concurrency_key, j.last_error, j.result,
-               (j.state in ('available', 'scheduled', 'retryable') and not exists (
-                   select from workers w
-                    where w.stopped_at is null
-                      and w.seen_at > (select lh_now()) - interval '30 seconds'
-                      and j.queue = any (w.queues)
-                      and j.kind = any (w.kinds))) as "unserved!"
-          from (
-               select id, kind, queue, state, priority, run_at, created_at, null::timestamptz as finished_at, args,
-                      attempt, max_attempts, interruptions, revision, fence, worker_id, leased_at, lease_expires_at,
-                      cancel_requested_at is not null as cancel_requested, progress, tags, unique_key, concurrency_key,
-                      last_error, null::jsonb as result
-                 from jobs where id = $1
-                union all
-               select id, kind, queue, state, priority, run_at, created_at, finished_at, args,
-                      attempt, max_attempts, interruptions, revision, fence, worker_id, leased_at, null,
-                      false, progress, tags, unique_key, concurrency_key, last_error, result
-                 from jobs_finished where id = $1
-               ) j
-         limit 1
-        "#,
-        id.0,
-    )
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(Job::from))
+    let rows = jobs!("where id = $2", "where id = $2", SILENT_AFTER.as_secs_f64(), id.0).fetch_all(conn).await?;
+    Ok(rows.into_iter().next().map(Job::from))
 }
 
 /// Jobs that match, newest first, 1 to 200 of them.
+///
+/// Bounded whatever the filter: a page reads at most some 200,000 live and as many finished jobs. It may hold fewer than
+/// `limit`, or none, and still say where the next one begins.
 ///
 /// # Errors
 /// Only the database's.
 pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Result<Page<Job>, sqlx::Error> {
     let limit = limit.clamp(1, 200);
-    let state = filter.state;
-    let want_live = state.is_none_or(|s| !s.is_final());
-    let want_final = state.is_none_or(JobState::is_final);
-    let rows = sqlx::query_as!(
-        Row,
-        r#"
-        select j.id as "id!: JobId", j.kind as "kind!: Kind", j.queue as "queue!: QueueName", j.state as "state!: JobState",
-               j.priority as "priority!", j.run_at as "run_at!", j.created_at as "created_at!", j.finished_at,
-               j.args as "args!", j.attempt as "attempt!", j.max_attempts as "max_attempts!",
-               j.interruptions as "interruptions!", j.revision as "revision!", j.fence as "fence!: Fence",
-               j.worker_id as "worker: WorkerId", j.leased_at, j.lease_expires_at,
-               j.cancel_requested as "cancel_requested!", j.progress, j.tags as "tags!", j.unique_key,
-               j.concurrency_key, j.last_error, j.result,
-               (j.state in ('available', 'scheduled', 'retryable') and not exists (
-                   select from workers w
-                    where w.stopped_at is null
-                      and w.seen_at > (select lh_now()) - interval '30 seconds'
-                      and j.queue = any (w.queues)
-                      and j.kind = any (w.kinds))) as "unserved!"
-          from (
-               (select id, kind, queue, state, priority, run_at, created_at, null::timestamptz as finished_at, args,
-                       attempt, max_attempts, interruptions, revision, fence, worker_id, leased_at, lease_expires_at,
-                       cancel_requested_at is not null as cancel_requested, progress, tags, unique_key, concurrency_key,
-                       last_error, null::jsonb as result
-                  from jobs
-                 where $6
-                   and ($1::text is null or state = $1)
-                   and ($2::text is null or kind = $2)
-                   and ($3::text is null or queue = $3)
-                   and ($4::text is null or $4 = any (tags))
-                   and ($5::uuid is null or id < $5)
-                 order by id desc
-                 limit $8)
-                union all
-               (select id, kind, queue, state, priority, run_at, created_at, finished_at, args,
-                       attempt, max_attempts, interruptions, revision, fence, worker_id, leased_at, null,
-                       false, progress, tags, unique_key, concurrency_key, last_error, result
+    let mut items: Vec<Job> = Vec::new();
+    let mut before = filter.before.map_or(Uuid::max(), |id| id.0);
+    for _ in 0..LOOKS {
+        // Every job behind this one is left to the next look, so one that ends in between is missed by none.
+        let horizon = horizon(conn, filter, before).await?;
+        let wanted = i64::from(limit) + 1 - i64::try_from(items.len()).unwrap_or_default();
+        items.extend(look(conn, filter, before, horizon, wanted).await?.into_iter().map(Job::from));
+        if items.len() > usize::from(limit) {
+            items.truncate(usize::from(limit));
+            let next = items.last().map(|job| job.id);
+            return Ok(Page { items, next });
+        }
+        let Some(horizon) = horizon else { return Ok(Page { items, next: None }) };
+        before = horizon;
+    }
+    Ok(Page { items, next: Some(JobId(before)) })
+}
+
+/// How a state is looked for: by the index that holds little else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Among all of the table.
+    All,
+    /// Among those that hold a lease.
+    Leased,
+    /// Among those that were cancelled or discarded.
+    Ended,
+}
+
+const fn way(state: Option<JobState>) -> Way {
+    match state {
+        Some(JobState::Running) => Way::Leased,
+        Some(JobState::Cancelled | JobState::Discarded) => Way::Ended,
+        None | Some(JobState::Scheduled | JobState::Available | JobState::Retryable | JobState::Completed) => Way::All,
+    }
+}
+
+/// The id behind which one look at jobs below `before` does not go; `None` where it needs no such bound: nothing is
+/// left out, or all that there is lies before it.
+async fn horizon(conn: &mut PgConnection, filter: &Filter, before: Uuid) -> Result<Option<Uuid>, sqlx::Error> {
+    let narrowed = filter.kind.is_some() || filter.queue.is_some() || filter.tag.is_some();
+    match way(filter.state) {
+        // As few as workers hold at once.
+        Way::Leased => Ok(None),
+        Way::All if !narrowed && filter.state.is_none() => Ok(None),
+        Way::Ended => {
+            sqlx::query_scalar!(
+                r#"
+                select id
                   from jobs_finished
-                 where $7
-                   and ($1::text is null or state = $1)
-                   and ($2::text is null or kind = $2)
-                   and ($3::text is null or queue = $3)
-                   and ($4::text is null or $4 = any (tags))
-                   and ($5::uuid is null or id < $5)
+                 where state in ('cancelled', 'discarded')
+                   and id < $1
                  order by id desc
-                 limit $8)
-               ) j
-         order by j.id desc
-         limit $8
-        "#,
-        state.map(JobState::as_str),
-        filter.kind.as_ref().map(Kind::as_str),
-        filter.queue.as_ref().map(QueueName::as_str),
-        filter.tag.as_deref(),
-        filter.before.map(|b| b.0),
-        want_live,
-        want_final,
-        i64::from(limit) + 1,
-    )
-    .fetch_all(conn)
-    .await?;
-    let mut items: Vec<Job> = rows.into_iter().map(Job::from).collect();
-    let more = items.len() > usize::from(limit);
-    items.truncate(usize::from(limit));
-    let next = if more { items.last().map(|j| j.id) } else { None };
-    Ok(Page { items, next })
+                offset $2
+                 limit 1
+                "#,
+                before,
+                LOOK - 1,
+            )
+            .fetch_optional(conn)
+            .await
+        }
+        Way::All => {
+            sqlx::query_scalar!(
+                r#"
+                select greatest((select id from jobs where $3 and id < $1 order by id desc offset $2 limit 1),
+                                (select id from jobs_finished where $4 and id < $1 order by id desc offset $2 limit 1))
+                "#,
+                before,
+                LOOK - 1,
+                filter.state.is_none_or(|state| !state.is_final()),
+                filter.state.is_none_or(JobState::is_final),
+            )
+            .fetch_one(conn)
+            .await
+        }
+    }
 }
 
-/// A job's ended attempts, newest first, at most 50.
-///
-/// # Errors
-/// Only the database's.
-pub async fn attempts(conn: &mut PgConnection, id: JobId) -> Result<Vec<Attempt>, sqlx::Error> {
-    attempts_before(conn, id, None, 50).await
-}
-
-/// A job's ended attempts, newest first: those whose last fence is below `before`, at most `limit`.
-///
-/// # Errors
-/// Only the database's.
-pub async fn attempts_before(
+/// Plans are made once for every call, so an optional bound would be no condition of an index: each bound has a value
+/// that bounds nothing.
+async fn look(
     conn: &mut PgConnection,
-    id: JobId,
-    before: Option<i64>,
-    limit: u16,
-) -> Result<Vec<Attempt>, sqlx::Error> {
-    sqlx::query_as!(
-        Attempt,
-        r#"
-        select attempt, outcome, first_fence as "first_fence: Fence", last_fence as "last_fence: Fence",
-               worker_id as "worker: WorkerId", started_at, ended_at, passes, error
-          from job_attempts
-         where job_id = $1
-           and ($2::bigint is null or last_fence < $2)
-         order by last_fence desc
-         limit $3
-        "#,
-        id.0,
-        before,
-        i64::from(limit),
-    )
-    .fetch_all(conn)
-    .await
-}
-
-/// A job's steps from the first: what a later attempt goes on from. A job keeps at most 10,000.
-///
-/// # Errors
-/// Only the database's.
-pub async fn steps(conn: &mut PgConnection, id: JobId) -> Result<Vec<Step>, sqlx::Error> {
-    steps_after(conn, id, 0, 10_000).await
-}
-
-/// A job's steps behind `after`, in their order, at most `limit`.
-///
-/// # Errors
-/// Only the database's.
-pub async fn steps_after(conn: &mut PgConnection, id: JobId, after: i32, limit: u16) -> Result<Vec<Step>, sqlx::Error> {
-    sqlx::query_as!(
-        Step,
-        r#"
-        select seq, fence as "fence: Fence", name, cursor, evidence, at
-          from job_steps
-         where job_id = $1
-           and seq > $2
-         order by seq
-         limit $3
-        "#,
-        id.0,
-        after,
-        i64::from(limit),
-    )
-    .fetch_all(conn)
-    .await
-}
-
-/// The newest steps of a job, at most `limit`, in their order.
-///
-/// # Errors
-/// Only the database's.
-pub async fn newest_steps(conn: &mut PgConnection, id: JobId, limit: u16) -> Result<Vec<Step>, sqlx::Error> {
-    let mut steps = sqlx::query_as!(
-        Step,
-        r#"
-        select seq, fence as "fence: Fence", name, cursor, evidence, at
-          from job_steps
-         where job_id = $1
-         order by seq desc
-         limit $2
-        "#,
-        id.0,
-        i64::from(limit),
-    )
-    .fetch_all(conn)
-    .await?;
-    steps.reverse();
-    Ok(steps)
-}
-
-/// A job's log from the oldest kept line. A job keeps at most 1,000.
-///
-/// # Errors
-/// Only the database's.
-pub async fn logs(conn: &mut PgConnection, id: JobId) -> Result<Vec<LogLine>, sqlx::Error> {
-    logs_after(conn, id, 0, 1000).await
-}
-
-/// The kept lines of a job's log behind `after`, in their order, at most `limit`.
-///
-/// # Errors
-/// Only the database's.
-pub async fn logs_after(
-    conn: &mut PgConnection,
-    id: JobId,
-    after: i32,
-    limit: u16,
-) -> Result<Vec<LogLine>, sqlx::Error> {
-    sqlx::query_as!(
-        LogLine,
-        r#"
-        select seq, fence as "fence: Fence", at, level, line
-          from job_logs
-         where job_id = $1
-           and seq > $2
-         order by seq
-         limit $3
-        "#,
-        id.0,
-        after,
-        i64::from(limit),
-    )
-    .fetch_all(conn)
-    .await
-}
-
-/// The newest lines of a job's log, at most `limit`, in their order.
-///
-/// # Errors
-/// Only the database's.
-pub async fn newest_logs(conn: &mut PgConnection, id: JobId, limit: u16) -> Result<Vec<LogLine>, sqlx::Error> {
-    let mut lines = sqlx::query_as!(
-        LogLine,
-        r#"
-        select seq, fence as "fence: Fence", at, level, line
-          from job_logs
-         where job_id = $1
-         order by seq desc
-         limit $2
-        "#,
-        id.0,
-        i64::from(limit),
-    )
-    .fetch_all(conn)
-    .await?;
-    lines.reverse();
-    Ok(lines)
+    filter: &Filter,
+    before: Uuid,
+    horizon: Option<Uuid>,
+    wanted: i64,
+) -> Result<Vec<Row>, sqlx::Error> {
+    let horizon = horizon.unwrap_or_else(Uuid::nil);
+    let states = JobState::ALL.into_iter().filter(|state| filter.state.is_none_or(|wanted| wanted == *state));
+    let states: Vec<String> = states.map(|state| state.as_str().to_owned()).collect();
+    let (kind, queue) = (filter.kind.as_ref().map(Kind::as_str), filter.queue.as_ref().map(QueueName::as_str));
+    let (silent, tag) = (SILENT_AFTER.as_secs_f64(), filter.tag.as_deref());
+    match way(filter.state) {
+        Way::Leased => {
+            jobs!(
+                r#"where worker_id is not null and id < $2 and id >= $3 and state = any ($4)
+                     and ($5::text is null or kind = $5) and ($6::text is null or queue = $6)
+                     and ($7::text is null or $7 = any (tags))
+                   order by id desc limit $8"#,
+                "where false",
+                silent,
+                before,
+                horizon,
+                &states,
+                kind,
+                queue,
+                tag,
+                wanted
+            )
+            .fetch_all(conn)
+            .await
+        }
+        Way::Ended => {
+            jobs!(
+                "where false",
+                r#"where state in ('cancelled', 'discarded') and id < $2 and id >= $3 and state = any ($4)
+                     and ($5::text is null or kind = $5) and ($6::text is null or queue = $6)
+                     and ($7::text is null or $7 = any (tags))
+                   order by id desc limit $8"#,
+                silent,
+                before,
+                horizon,
+                &states,
+                kind,
+                queue,
+                tag,
+                wanted
+            )
+            .fetch_all(conn)
+            .await
+        }
+        Way::All => {
+            let mut rows = jobs!(
+                r#"where $9 and id < $2 and id >= $3 and state = any ($4)
+                     and ($5::text is null or kind = $5) and ($6::text is null or queue = $6)
+                     and ($7::text is null or $7 = any (tags))
+                   order by id desc limit $8"#,
+                r#"where $10 and id < $2 and id >= $3 and state = any ($4)
+                     and ($5::text is null or kind = $5) and ($6::text is null or queue = $6)
+                     and ($7::text is null or $7 = any (tags))
+                   order by id desc limit $8"#,
+                silent,
+                before,
+                horizon,
+                &states,
+                kind,
+                queue,
+                tag,
+                wanted,
+                filter.state.is_none_or(|state| !state.is_final()),
+                filter.state.is_none_or(JobState::is_final)
+            )
+            .fetch_all(conn)
+            .await?;
+            rows.truncate(usize::try_from(wanted).unwrap_or_default());
+            Ok(rows)
+        }
+    }
 }

@@ -47,6 +47,9 @@ pub async fn is_open(conn: &mut PgConnection, host: &Host) -> Result<bool, sqlx:
 /// # Errors
 /// Only the database's.
 pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Result<Vec<Move>, sqlx::Error> {
+    if let Some(apps) = &filter.apps {
+        return list_of_apps(conn, filter, apps, limit).await;
+    }
     if filter.open == Some(true) {
         return list_open(conn, filter, limit).await;
     }
@@ -57,18 +60,15 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resul
          where ($1::bool is null or (finished_at is null) = $1)
            and ($2::text is null or state = $2)
            and ($3::text is null or from_region = $3 or to_region = $3)
-           and ($4::uuid is null or id < $4)
-           and ($6::text[] is null
-                or exists (select from instances i where i.id = instance_id and i.app = any ($6)))
+           and id < $4
          order by id desc
          limit $5
         "#,
         filter.open,
         filter.state.map(MoveState::as_str),
         filter.region.as_ref().map(RegionCode::as_str),
-        filter.before.map(|id| id.0),
+        filter.before.map_or(Uuid::max(), |id| id.0),
         i64::from(limit),
-        filter.apps.as_deref(),
     )
     .fetch_all(&mut *conn)
     .await?;
@@ -85,17 +85,51 @@ async fn list_open(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Resu
          where finished_at is null
            and ($1::text is null or state = $1)
            and ($2::text is null or from_region = $2 or to_region = $2)
-           and ($3::uuid is null or id < $3)
-           and ($5::text[] is null
-                or exists (select from instances i where i.id = instance_id and i.app = any ($5)))
+           and id < $3
          order by id desc
          limit $4
         "#,
         filter.state.map(MoveState::as_str),
         filter.region.as_ref().map(RegionCode::as_str),
-        filter.before.map(|id| id.0),
+        filter.before.map_or(Uuid::max(), |id| id.0),
         i64::from(limit),
-        filter.apps.as_deref(),
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    select(conn, &ids).await
+}
+
+/// Follows the index of each of the applications' instances: among the moves of all, theirs may be few.
+async fn list_of_apps(
+    conn: &mut PgConnection,
+    filter: &Filter,
+    apps: &[String],
+    limit: u16,
+) -> Result<Vec<Move>, sqlx::Error> {
+    let ids = sqlx::query_scalar!(
+        r#"
+        select m.id
+          from instances i
+         cross join lateral (
+               select id
+                 from moves
+                where instance_id = i.id
+                  and ($1::bool is null or (finished_at is null) = $1)
+                  and ($2::text is null or state = $2)
+                  and ($3::text is null or from_region = $3 or to_region = $3)
+                  and id < $4
+                order by id desc
+                limit $5) m
+         where i.app = any ($6)
+         order by m.id desc
+         limit $5
+        "#,
+        filter.open,
+        filter.state.map(MoveState::as_str),
+        filter.region.as_ref().map(RegionCode::as_str),
+        filter.before.map_or(Uuid::max(), |id| id.0),
+        i64::from(limit),
+        apps,
     )
     .fetch_all(&mut *conn)
     .await?;
@@ -120,13 +154,13 @@ pub async fn of_instance(
           join moves m on m.instance_id = i.id
          where i.app = $1
            and i.host = $2
-           and ($3::uuid is null or m.id < $3)
+           and m.id < $3
          order by m.id desc
          limit $4
         "#,
         app.as_str(),
         host.as_str(),
-        before.map(|id| id.0),
+        before.map_or(Uuid::max(), |id| id.0),
         i64::from(limit),
     )
     .fetch_all(&mut *conn)
@@ -196,12 +230,12 @@ pub async fn steps(
                fence as "fence: Fence"
           from move_steps
          where move_id = $1
-           and ($2::bigint is null or id < $2)
+           and id < $2
          order by id desc
          limit $3
         "#,
         id.0,
-        before,
+        before.unwrap_or(i64::MAX),
         i64::from(limit),
     )
     .fetch_all(conn)
