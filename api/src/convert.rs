@@ -205,6 +205,7 @@ pub fn key(key: authority::KeyView) -> wire::Key {
         created_at: key.created_at,
         expires_at: key.expires_at,
         revoked_at: key.revoked_at,
+        revision: key.revision,
     }
 }
 

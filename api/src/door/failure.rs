@@ -211,6 +211,7 @@ impl From<domain::authority::Error> for Failure {
             Error::Refused(refusal) => super::auth::refused(refusal),
             Error::Invalid { field, rule } => Self::field(format!("/{field}"), rule),
             Error::NameTaken(_) | Error::AdministratorExists => Self::new(Code::NameTaken, sentence(&error)),
+            Error::Stale { .. } => Self::new(Code::StaleRevision, sentence(&error)),
             Error::Exceeds(_) => Self::new(Code::PermissionDenied, sentence(&error)),
             Error::KeyNotFound(_) | Error::IdentityNotFound(_) => Self::not_found(),
             Error::Store(source) => source.into(),

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use domain::audit;
 use domain::authority::{self, IdentityKind, NewIdentity, NewKey, Permission, Permissions, Role, Scopes};
 use domain::ids::{IdentityId, KeyId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use sqlx::PgConnection;
-use wire::{Key, MadeKey, Page, Problem, Reason};
+use wire::{Code, Key, MadeKey, Page, Problem, Reason};
 
 use crate::door::auth::Caller;
 use crate::door::body::Body;
 use crate::door::failure::Failure;
 use crate::door::repeat::Repeatable;
-use crate::door::{page, query};
+use crate::door::{page, precondition, query};
 use crate::{App, convert};
 
 #[derive(Debug, Deserialize)]
@@ -80,7 +80,7 @@ async fn create_once(
 ) -> Result<Response, Failure> {
     let mut tx = app.pool().begin().await?;
     if let Some(answer) = call.begin(&mut tx).await? {
-        return Ok(answer);
+        return precondition::mark_again(answer, |_| None).await;
     }
     let identity = owner(&mut tx, caller, asked).await?;
     let new = NewKey {
@@ -111,8 +111,9 @@ async fn create_once(
     let told = MadeKey { key: key.clone(), secret: Some(made.secret.whole().clone()) };
     // The secret goes into no table, so a repeated call is answered without it.
     let kept = MadeKey { key, secret: None };
-    let response = call.finish(&mut tx, StatusCode::CREATED, &told, &kept).await?;
+    let mut response = call.finish(&mut tx, StatusCode::CREATED, &told, &kept).await?;
     tx.commit().await?;
+    precondition::mark(response.headers_mut(), told.key.revision);
     Ok(response)
 }
 
@@ -122,7 +123,9 @@ async fn create_once(
 /// one whose scopes reach beyond the caller's does not exist for it.
 #[utoipa::path(post, path = "/v1/keys/{id}/revoke", tag = "keys", operation_id = "revoke_key",
     request_body(content = Option<Reason>),
-    params(("id" = uuid::Uuid, Path, description = "The key")),
+    params(
+        ("id" = uuid::Uuid, Path, description = "The key"),
+        ("If-Match" = Option<String>, Header, description = "The revision that was seen, in quotation marks")),
     responses(
         (status = 200, description = "It is revoked", body = Key),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
@@ -130,17 +133,33 @@ pub(super) async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    headers: HeaderMap,
     body: Body,
-) -> Result<Json<Key>, Failure> {
+) -> Result<Response, Failure> {
     let id: KeyId = id.parse().map_err(|_| Failure::not_found())?;
     let Reason { reason } = body.parse_or_default()?;
     let reason = super::check_reason(reason)?;
-    domain::db::retry_races(|| revoke_once(&app, &caller, id, reason.as_deref()), Failure::is_race).await
+    let if_revision = precondition::expected(&headers)?;
+    let act = || revoke_once(&app, &caller, id, reason.as_deref(), if_revision);
+    match domain::db::retry_races(act, Failure::is_race).await {
+        Err(failure) if failure.code() == Code::StaleRevision => {
+            let mut conn = app.pool().acquire().await?;
+            let current = convert::key(authority::get_key(&mut conn, id).await?);
+            Err(failure.with_current(Some(serde_json::json!(current))))
+        }
+        told => told,
+    }
 }
 
-async fn revoke_once(app: &App, caller: &Caller, id: KeyId, reason: Option<&str>) -> Result<Json<Key>, Failure> {
+async fn revoke_once(
+    app: &App,
+    caller: &Caller,
+    id: KeyId,
+    reason: Option<&str>,
+    if_revision: Option<i64>,
+) -> Result<Response, Failure> {
     let mut tx = app.pool().begin().await?;
-    if authority::revoke_key_by(&mut tx, caller, id).await? {
+    if authority::revoke_key_by(&mut tx, caller, id, if_revision).await? {
         let event = audit::Event {
             actor: caller.actor(),
             action: "key.revoke",
@@ -153,7 +172,10 @@ async fn revoke_once(app: &App, caller: &Caller, id: KeyId, reason: Option<&str>
     }
     let view = authority::get_key(&mut tx, id).await?;
     tx.commit().await?;
-    Ok(Json(convert::key(view)))
+    let revision = view.revision;
+    let mut response = Json(convert::key(view)).into_response();
+    precondition::mark(response.headers_mut(), revision);
+    Ok(response)
 }
 
 async fn owner(conn: &mut PgConnection, caller: &Caller, asked: &wire::NewKey) -> Result<IdentityId, Failure> {

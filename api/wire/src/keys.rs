@@ -59,6 +59,9 @@ pub struct Key {
     pub expires_at: Option<DateTime<Utc>>,
     /// When it was revoked.
     pub revoked_at: Option<DateTime<Utc>>,
+    /// Counts every change of the key.
+    #[serde(default)]
+    pub revision: i64,
 }
 
 /// An identity to create together with its first key.

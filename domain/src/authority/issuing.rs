@@ -159,8 +159,14 @@ pub async fn revoke_key(conn: &mut PgConnection, key: KeyId) -> Result<bool, Err
 /// gives cannot take it away. Call it inside a transaction.
 ///
 /// # Errors
-/// As [`revoke_key`], also where the key's scopes are beyond the caller's, and [`Error::Exceeds`].
-pub async fn revoke_key_by(conn: &mut PgConnection, caller: &Caller, key: KeyId) -> Result<bool, Error> {
+/// As [`revoke_key`], also where the key's scopes are beyond the caller's, [`Error::Exceeds`], and [`Error::Stale`] where
+/// the key is not at `if_revision`.
+pub async fn revoke_key_by(
+    conn: &mut PgConnection,
+    caller: &Caller,
+    key: KeyId,
+    if_revision: Option<i64>,
+) -> Result<bool, Error> {
     let row = store::find_bounds(conn, key).await?.ok_or(Error::KeyNotFound(key))?;
     // Scopes that cannot be read narrow nothing that is known: only who sees everything sees them.
     let scopes: Scopes = serde_json::from_value(row.scopes).unwrap_or_default();
@@ -172,6 +178,9 @@ pub async fn revoke_key_by(conn: &mut PgConnection, caller: &Caller, key: KeyId)
         if let Some(lacking) = given.first_beyond(&caller.permissions) {
             return Err(Error::Exceeds(format!("the permission {lacking}")));
         }
+    }
+    if let Some(expected) = if_revision.filter(|expected| *expected != row.revision) {
+        return Err(Error::Stale { key, expected, found: row.revision });
     }
     revoke_key(conn, key).await
 }

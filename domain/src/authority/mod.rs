@@ -73,6 +73,16 @@ pub enum Error {
     /// Nobody gives, or takes away, what they do not have.
     #[error("a key can give, and take away, only what it gives itself; yours lacks {0}")]
     Exceeds(String),
+    /// The key changed since the caller read it.
+    #[error("key {key} is at revision {found}, not {expected}: read it again")]
+    Stale {
+        /// The key.
+        key: KeyId,
+        /// The revision that the caller expected.
+        expected: i64,
+        /// The present one.
+        found: i64,
+    },
     /// No such key.
     #[error("key {0} does not exist")]
     KeyNotFound(KeyId),
@@ -226,6 +236,8 @@ pub struct KeyView {
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
+    /// Counts every change of the key.
+    pub revision: i64,
 }
 
 /// Who presents this key, in one query by the key's id; the secret is compared in constant time.

@@ -1,5 +1,6 @@
 use serde_json::json;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::{Error, IdentityKind, KeyView, Scopes};
 use crate::clock::Timestamp;
@@ -25,6 +26,7 @@ pub(super) struct BoundsRow {
     pub(super) roles: Vec<String>,
     pub(super) permissions: Option<Vec<String>>,
     pub(super) scopes: serde_json::Value,
+    pub(super) revision: i64,
 }
 
 pub(super) struct IdentityRow {
@@ -142,7 +144,12 @@ pub(super) async fn revoke_key(conn: &mut PgConnection, key: KeyId) -> Result<Op
             .fetch_optional(&mut *conn)
             .await?;
     if before == Some(true) {
-        sqlx::query!("update api_keys set revoked_at = (select lh_now()) where id = $1", key.0).execute(conn).await?;
+        sqlx::query!(
+            "update api_keys set revoked_at = (select lh_now()), revision = revision + 1 where id = $1",
+            key.0
+        )
+        .execute(conn)
+        .await?;
     }
     Ok(before)
 }
@@ -152,7 +159,7 @@ pub(super) async fn find_bounds(conn: &mut PgConnection, key: KeyId) -> Result<O
     sqlx::query_as!(
         BoundsRow,
         r#"
-        select i.kind, i.roles, k.permissions, k.scopes
+        select i.kind, i.roles, k.permissions, k.scopes, k.revision
           from api_keys k
           join identities i on i.id = k.identity_id
          where k.id = $1
@@ -173,22 +180,25 @@ pub(super) async fn list_keys(
     before: Option<KeyId>,
     limit: u16,
 ) -> Result<Vec<KeyView>, Error> {
+    // Bounds that both have a value: an optional one would be no condition of an index.
+    let below = |id: KeyId| Uuid::from_u128(id.0.as_u128().saturating_sub(1));
+    let lowest = only.map_or(Uuid::nil(), |id| id.0);
+    let highest = only.map(|id| id.0).or_else(|| before.map(below)).unwrap_or_else(Uuid::max);
     let (apps, nodes) = (seen.app.as_ref().map(|set| json!(set)), seen.node.as_ref().map(|set| json!(set)));
     let rows = sqlx::query!(
         r#"
         select k.id as "id: KeyId", i.id as "identity: IdentityId", i.name as identity_name, i.kind, i.roles, k.name,
-               k.permissions, k.scopes, k.created_at, k.expires_at, k.revoked_at
+               k.permissions, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.revision
           from api_keys k
           join identities i on i.id = k.identity_id
-         where ($1::uuid is null or k.id = $1)
-           and ($2::uuid is null or k.id < $2)
+         where k.id between $1 and $2
            and ($3::jsonb is null or k.scopes -> 'app' <@ $3)
            and ($4::jsonb is null or k.scopes -> 'node' <@ $4)
          order by k.id desc
          limit $5
         "#,
-        only.map(|k| k.0),
-        before.map(|k| k.0),
+        lowest,
+        highest,
         apps,
         nodes,
         i64::from(limit),
@@ -210,6 +220,7 @@ pub(super) async fn list_keys(
             created_at: r.created_at,
             expires_at: r.expires_at,
             revoked_at: r.revoked_at,
+            revision: r.revision,
         })
         .collect())
 }

@@ -1,0 +1,62 @@
+//! `If-Match` on everything that changes something with a revision.
+
+use api::door::access::TABLE;
+use domain::authority::{IdentityKind, Role, Scopes};
+use serde_json::json;
+use tests::api::Told;
+
+use crate::fleet::{APP, DOOR, Fleet, HOST, region};
+
+/// What creates has no revision before.
+const CREATES: [&str; 4] = ["/v1/jobs", "/v1/jobs/batch", "/v1/apps/{app}/instances", "/v1/keys"];
+
+#[tokio::test]
+async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_nothing() {
+    let fleet = Fleet::with_instance().await;
+    let server = &fleet.server;
+    let new = wire::NewJob::new("test.free", json!({}));
+    let (one, other) = (server.client().enqueue(&new, None).await, server.client().enqueue(&new, None).await);
+    let (one, other) = (one.expect("enqueued").value, other.expect("enqueued").value);
+    server.client().cancel(other.id, &wire::Reason::default(), None).await.expect("cancelled");
+    let (key, _) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
+    let uk = server.client().regions().await.expect("the regions").items;
+    let serial = uk.iter().find(|region| region.code == "uk").and_then(|region| region.serial).expect("declared");
+    let record = fleet.client().instance(APP, HOST).await.expect("found").revision;
+    // Each route with something to change, its body, and its revision.
+    let changes = [
+        ("/v1/jobs/{id}/cancel", format!("/v1/jobs/{}/cancel", one.id), json!({}), 1),
+        ("/v1/jobs/{id}/retry", format!("/v1/jobs/{}/retry", other.id), json!({}), 2),
+        ("/v1/apps/{app}/instances/{host}/move", DOOR.to_owned(), json!({"region": "uk"}), record),
+        ("/v1/regions/{code}", "/v1/regions/uk".to_owned(), json!(region("uk")), serial),
+        ("/v1/keys/{id}/revoke", format!("/v1/keys/{key}/revoke"), json!({}), 1),
+    ];
+    let routes = TABLE.iter().filter(|(method, route, _)| *method != "GET" && !CREATES.contains(route));
+    let mut walked = 0;
+    for (method, route, _) in routes {
+        walked += 1;
+        let (_, place, body, revision) =
+            changes.iter().find(|change| change.0 == *route).unwrap_or_else(|| panic!("{route} is not tried here"));
+        let call = async |mark: i64| {
+            let request = server.request(method, place).header("if-match", format!("\"{mark}\""));
+            Told::by(request.json(body)).await
+        };
+        let world = fleet.dump().await;
+        for stale in [revision - 1, revision + 1] {
+            let told = call(stale).await;
+            assert_eq!(told.problem(), (412, "stale_revision".to_owned()), "{method} {route}");
+            let current = &told.json()["current"];
+            let shown = current["revision"].as_i64().or(current["serial"].as_i64());
+            assert_eq!(shown, Some(*revision), "{method} {route} tells the present state: {told:?}");
+        }
+        let malformed = server.request(method, place).header("if-match", "7").json(body);
+        assert_eq!(Told::by(malformed).await.problem().0, 400, "{method} {route}");
+        assert_eq!(fleet.dump().await, world, "{method} {route}");
+        let told = call(*revision).await;
+        assert!((200..300).contains(&told.status), "{method} {route}: {told:?}");
+        assert_eq!(told.header("etag"), Some(format!("\"{}\"", revision + 1).as_str()), "{method} {route}");
+    }
+    assert_eq!(walked, changes.len());
+    // A revoked key stays as it is, and says so by its mark.
+    let again = Told::by(server.request("POST", &format!("/v1/keys/{key}/revoke"))).await;
+    assert_eq!((again.status, again.header("etag")), (200, Some("\"2\"")));
+}
