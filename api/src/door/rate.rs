@@ -18,7 +18,7 @@ pub struct Rates {
     per_second: f64,
     burst: f64,
     buckets: Mutex<HashMap<KeyId, Bucket>>,
-    /// Of all that show no key at all.
+    /// Of all that show no key, or none that is accepted.
     nameless: Mutex<Option<Bucket>>,
 }
 
@@ -48,7 +48,7 @@ impl Rates {
         self.take_at(key, Instant::now())
     }
 
-    /// Takes one token of the bucket that all requests without a key share; it is as large as one key's.
+    /// Takes one token of the bucket that all requests without an accepted key share; it is as large as one key's.
     ///
     /// # Errors
     /// `rate_limited` with the time until the next one.
@@ -56,7 +56,7 @@ impl Rates {
         let now = Instant::now();
         let mut bucket = self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = bucket.get_or_insert(Bucket { tokens: self.burst, filled: now });
-        self.spend(bucket, now, "Requests without a key, taken together, come at more than")
+        self.spend(bucket, now, "Requests without an accepted key, taken together, come at more than")
     }
 
     fn take_at(&self, key: KeyId, now: Instant) -> Result<(), Failure> {
