@@ -173,6 +173,26 @@ async fn a_key_that_expires_makes_no_key_that_outlives_it() {
 }
 
 #[tokio::test]
+async fn a_key_expires_in_the_years_2000_to_9999_or_never() {
+    let server = Server::start().await;
+    for (name, expires_at, status) in [
+        ("a", "1999-12-31T23:59:59.999999Z", 422),
+        ("b", "2000-01-01T00:00:00Z", 201),
+        ("c", "9999-12-31T23:59:59Z", 201),
+        ("d", "+10000-01-01T00:00:00Z", 422),
+        ("e", "soon", 400),
+    ] {
+        let identity = json!({"name": name, "kind": "person", "roles": ["viewer"]});
+        let body = json!({"name": name, "identity": identity, "expires_at": expires_at});
+        let told = Told::by(server.request("POST", "/v1/keys").json(&body)).await;
+        assert_eq!(told.status, status, "{expires_at}: {told:?}");
+        if status == 422 {
+            assert_eq!(told.pointers(), ["/expires_at"]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn nobody_revokes_more_than_they_have_and_nobody_lists_keys_beyond_their_scopes() {
     let server = Server::start().await;
     let all = server.client().keys(None, None).await.expect("the keys").items;
