@@ -81,6 +81,9 @@ pub async fn connect(url: &str, max_connections: u32) -> Result<PgPool, Error> {
 /// The table of live jobs grows from nothing to a million rows and back within minutes; a plan that was right for the
 /// empty table reads all of the full one. Every hot statement is a walk along an index, so the other ways are off.
 ///
+/// For programs with a URL alone, such as the measurements of the bench. A worker has a pool already, and makes its hot
+/// ones from that pool's options by [`hot`].
+///
 /// # Errors
 /// [`Error::Url`] for a malformed URL.
 pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
