@@ -262,7 +262,7 @@ impl From<domain::nodes::Error> for Failure {
         match error {
             Error::RegionUnknown(_) => Self::not_found(),
             Error::Invalid { field, rule } => Self::field(format!("/{field}"), rule),
-            Error::InUse { .. } => Self::new(Code::RegionInUse, sentence(&error)),
+            Error::InUse(_) => Self::new(Code::RegionInUse, sentence(&error)),
             Error::DefaultTaken => Self::field("/default", error.to_string()),
             Error::Stale { .. } => Self::new(Code::StaleRevision, sentence(&error)),
             Error::RegionDiffers { .. } | Error::BucketDiffers { .. } => Self::internal(&error),

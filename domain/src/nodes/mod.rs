@@ -200,6 +200,24 @@ impl std::fmt::Display for Users {
     }
 }
 
+/// Another bucket was declared for a region that is in use: its replicas would be split.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "region {region} keeps its replicas in bucket {} ({}) and is in use, by {users}: its bucket changes only while \
+     nothing uses it, so declare a region of another code for {} ({})",
+    expected.name, expected.region, asked.name, asked.region
+)]
+pub struct InUse {
+    /// The region.
+    pub region: RegionCode,
+    /// The region's bucket.
+    pub expected: Bucket,
+    /// What was asked for.
+    pub asked: Bucket,
+    /// What uses it.
+    pub users: Users,
+}
+
 /// Why a region or a box was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -231,22 +249,9 @@ pub enum Error {
         /// What was published.
         published: Bucket,
     },
-    /// Another bucket was declared for a region that is in use: its replicas would be split.
-    #[error(
-        "region {region} keeps its replicas in bucket {} ({}) and is in use, by {users}: its bucket changes only while \
-         nothing uses it, so declare a region of another code for {} ({})",
-        expected.name, expected.region, asked.name, asked.region
-    )]
-    InUse {
-        /// The region.
-        region: RegionCode,
-        /// The region's bucket.
-        expected: Bucket,
-        /// What was asked for.
-        asked: Bucket,
-        /// What uses it.
-        users: Users,
-    },
+    /// Another bucket was declared for a region that is in use.
+    #[error(transparent)]
+    InUse(Box<InUse>),
     /// Another region is the default.
     #[error("another region is the default: take it from that one first")]
     DefaultTaken,

@@ -1,6 +1,6 @@
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Bucket, Capabilities, Error, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER, Users};
+use super::{Bucket, Capabilities, Error, InUse, Node, NodeSpec, Region, RegionSpec, SILENT_AFTER, Users};
 use crate::db;
 use crate::ids::{NodeId, RegionCode};
 
@@ -81,7 +81,7 @@ async fn change_region(conn: &mut PgConnection, spec: &RegionSpec, if_serial: Op
     {
         let users = users(conn, &spec.code).await?;
         if !users.is_empty() {
-            return Err(Error::InUse { region: spec.code.clone(), expected, asked, users });
+            return Err(Error::InUse(Box::new(InUse { region: spec.code.clone(), expected, asked, users })));
         }
     }
     let (bucket, bucket_region) = split(spec.data.as_ref());

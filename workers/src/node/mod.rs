@@ -104,7 +104,7 @@ impl NodeError {
                 nodes::Error::RegionUnknown(_)
                 | nodes::Error::RegionDiffers { .. }
                 | nodes::Error::BucketDiffers { .. }
-                | nodes::Error::InUse { .. }
+                | nodes::Error::InUse(_)
                 | nodes::Error::DefaultTaken
                 | nodes::Error::Stale { .. }
                 | nodes::Error::Invalid { .. },
