@@ -49,6 +49,11 @@ uuid_id!(
     /// One worker process, from its start to its end; a restart is another worker.
     WorkerId
 );
+/// The leases that one statement took together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, sqlx::Type)]
+#[sqlx(transparent)]
+pub struct BatchId(pub i64);
+
 uuid_id!(
     /// A machine that hosts instances.
     NodeId

@@ -75,7 +75,7 @@ pub async fn drain_by_statements(stand: &Stand, jobs: i64, connections: usize, b
         loops.spawn(async move {
             let mut own = pool.acquire().await?;
             loop {
-                let leased = queue::lease_next(&mut own, &spec, batch).await?;
+                let leased = queue::lease_next(&mut own, &spec, batch, &[]).await?;
                 if leased.is_empty() {
                     return Ok::<_, sqlx::Error>(());
                 }

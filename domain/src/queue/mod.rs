@@ -18,7 +18,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use crate::clock::Timestamp;
-use crate::ids::{JobId, Kind, QueueName, WorkerId};
+use crate::ids::{BatchId, JobId, Kind, QueueName, WorkerId};
 use crate::lease::Lease;
 
 mod operation;
@@ -40,7 +40,7 @@ pub use store::read::{get, list};
 pub use store::read_parts::{
     attempts, attempts_before, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
 };
-pub use store::settle::settle;
+pub use store::settle::{complete_swiftly, settle};
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
 pub use store::workers::{
@@ -243,6 +243,8 @@ pub struct WorkerSpec {
 pub struct Leased {
     /// The right to write.
     pub lease: Lease,
+    /// What was leased by the same statement.
+    pub batch: BatchId,
     /// Its kind.
     pub kind: Kind,
     /// The queue from which it came.

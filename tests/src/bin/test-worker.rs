@@ -140,7 +140,7 @@ async fn hold(store: &dyn LeaseStore, lease: Duration, go: &Path, answer: &Path)
         kinds: vec![(kind.clone(), lease)],
     };
     let leased = loop {
-        if let Some(leased) = store.lease(&worker, 1).await?.pop() {
+        if let Some(leased) = store.lease(&worker, 1, &[]).await?.pop() {
             break leased;
         }
         tokio::time::sleep(POLL).await;

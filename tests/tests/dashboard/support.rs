@@ -138,7 +138,7 @@ pub async fn worker(server: &Server, queues: &[&str]) -> WorkerSpec {
 
 pub async fn lease(server: &Server, worker: &WorkerSpec, limit: u16) -> Vec<Leased> {
     let mut conn = server.db.pool().acquire().await.expect("the database answers");
-    queue::lease_next(&mut conn, worker, limit).await.expect("leased")
+    queue::lease_next(&mut conn, worker, limit, &[]).await.expect("leased")
 }
 
 /// One number from the test's database, by SQL of the test's own.

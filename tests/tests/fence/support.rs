@@ -156,7 +156,8 @@ impl Bench {
             queues: vec![QueueName::new("default").expect("a name")],
             kinds: vec![(Kind::new("test.tick").expect("a name"), LEASE)],
         };
-        let mut leased = queue::lease_next(&mut *self.conn().await, &worker, 10).await.expect("the database answers");
+        let mut leased =
+            queue::lease_next(&mut *self.conn().await, &worker, 10, &[]).await.expect("the database answers");
         assert_eq!(leased.len(), 1, "one job is due");
         leased.remove(0)
     }

@@ -94,7 +94,7 @@ async fn a_step_beyond_its_size_is_refused_and_the_next_one_is_taken() {
         kinds: vec![("test.free".parse().expect("a name"), std::time::Duration::from_secs(30))],
     };
     let mut conn = server.db.pool().acquire().await.expect("a connection");
-    let lease = queue::lease_next(&mut conn, &worker, 1).await.expect("leased").remove(0).lease;
+    let lease = queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased").remove(0).lease;
     let large = json!("x".repeat(40 * 1024));
     let refused = queue::append_step(&mut conn, lease, "s", &large, &large).await;
     assert!(matches!(refused, Err(queue::Error::Invalid { field: "step", .. })), "{refused:?}");

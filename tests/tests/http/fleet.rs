@@ -73,7 +73,8 @@ impl Fleet {
             queues: vec![QueueName::of_region(&self.eu.region)],
             kinds: vec![(domain::instances::jobs::land_spec().kind, std::time::Duration::from_secs(30))],
         };
-        let leased = domain::queue::lease_next(&mut conn, &worker, 1).await.expect("leased").pop().expect("a landing");
+        let leased =
+            domain::queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased").pop().expect("a landing");
         let args: LandArgs = serde_json::from_value(leased.args).expect("the arguments");
         domain::instances::land(&mut conn, leased.lease, args.instance_id, self.eu.id).await.expect("landed");
         self.client().instance(APP, &new.host).await.expect("found")

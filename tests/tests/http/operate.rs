@@ -74,7 +74,7 @@ async fn a_running_job_is_asked_to_end_and_says_so() {
         kinds: vec![("test.free".parse().expect("a name"), std::time::Duration::from_secs(30))],
     };
     let mut conn = server.db.pool().acquire().await.expect("a connection");
-    let leased = domain::queue::lease_next(&mut conn, &worker, 1).await.expect("leased");
+    let leased = domain::queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased");
     let told = Told::by(server.request("POST", &format!("/v1/jobs/{}/cancel", job.id))).await;
     assert_eq!(told.status, 202, "{told:?}");
     let shown = told.json();

@@ -22,6 +22,8 @@ async fn filled() -> Database {
                 case when n % 10000 = 0 then gen_random_uuid() end, case when n % 10000 = 0 then lh_now() end,
                 case when n % 10000 = 0 then lh_now() end
            from generate_series(1, 30000) n",
+        "insert into lease_batches (worker_id, expires_at, first_fence, last_fence, jobs)
+         select worker_id, lease_expires_at, fence, fence, array[id] from jobs where state = 'running'",
         "insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
                                     max_attempts, interruptions, revision, fence, protected, max_interruptions, tags)
          select ('01900000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid,

@@ -141,7 +141,7 @@ impl Fleet {
             queues: node.queues(),
             kinds: vec![kind(jobs::MOVE_KIND), kind(jobs::LAND_KIND)],
         };
-        queue::lease_next(&mut *self.conn().await, &worker, 1).await.expect("the database answers").pop()
+        queue::lease_next(&mut *self.conn().await, &worker, 1, &[]).await.expect("the database answers").pop()
     }
 
     /// A context as the runner makes it, without the runner.

@@ -96,15 +96,13 @@ async fn the_marks_of_what_changed_read_the_leases_and_not_the_backlog() {
     sqlx::query("analyze jobs").execute(&mut *conn).await.expect("analyzed");
     let mut tx = conn.begin().await.expect("a transaction");
     queue::change_marks(&mut tx).await.expect("marks");
-    let (walks, rows): (i64, i64) = sqlx::query_as(
-        "select pg_stat_get_xact_numscans('jobs_running'::regclass),
-                pg_stat_get_xact_tuples_returned('jobs'::regclass)
+    let rows: i64 = sqlx::query_scalar(
+        "select pg_stat_get_xact_tuples_returned('jobs'::regclass)
                 + pg_stat_get_xact_tuples_fetched('jobs'::regclass)",
     )
     .fetch_one(&mut *tx)
     .await
     .expect("counts");
-    assert_eq!(walks, 1, "the index of the leases");
     assert!(rows < 20, "{rows} rows were read");
 }
 

@@ -29,7 +29,7 @@ async fn each_of_ten_thousand_jobs_is_leased_once_by_64_concurrent_callers() {
                 start.wait().await;
                 let mut mine = Vec::new();
                 loop {
-                    let leased = queue::lease_next(&mut conn, &me, 20).await.expect("the database answers");
+                    let leased = queue::lease_next(&mut conn, &me, 20, &[]).await.expect("the database answers");
                     // Nothing given does not mean nothing left: rows that others hold are skipped.
                     if leased.is_empty() && nothing_available(&mut conn).await {
                         return mine;
@@ -88,7 +88,7 @@ async fn jobs_come_by_priority_then_by_age_across_queues_and_kinds() {
     };
     let mut got = Vec::new();
     while got.len() < wanted.len() {
-        let leased = queue::lease_next(&mut *q.conn().await, &me, 2).await.expect("the database answers");
+        let leased = queue::lease_next(&mut *q.conn().await, &me, 2, &[]).await.expect("the database answers");
         assert!(!leased.is_empty(), "all are due");
         got.extend(leased.into_iter().map(|l| l.lease.job));
     }
@@ -139,9 +139,9 @@ async fn a_restart_under_the_same_host_and_pid_is_another_worker() {
     for me in [&before, &after] {
         queue::register_worker(&mut *q.conn().await, me, "same-host", 7, "0.1.0", None, 1).await.expect("registered");
     }
-    let held = queue::lease_next(&mut *q.conn().await, &before, 1).await.expect("leased").remove(0);
+    let held = queue::lease_next(&mut *q.conn().await, &before, 1, &[]).await.expect("leased").remove(0);
     q.expire_and_rescue().await;
-    let again = queue::lease_next(&mut *q.conn().await, &after, 1).await.expect("leased").remove(0);
+    let again = queue::lease_next(&mut *q.conn().await, &after, 1, &[]).await.expect("leased").remove(0);
     assert_eq!(again.lease.job, held.lease.job);
     assert_eq!(q.complete(held.lease).await, queue::Fate::Lost, "the name alone means nothing");
     assert_eq!(q.job(held.lease.job).await.lease.expect("it runs").worker, after.worker);
@@ -157,7 +157,7 @@ async fn a_lease_lives_as_long_as_its_kind_says() {
     q.enqueue_as(job).await;
     let lives = HashMap::from([(kind(), LEASE), (short.clone(), Duration::from_millis(2_500))]);
     let me = WorkerSpec { kinds: lives.iter().map(|(k, l)| (k.clone(), *l)).collect(), ..worker() };
-    let leased = queue::lease_next(&mut *q.conn().await, &me, 10).await.expect("leased");
+    let leased = queue::lease_next(&mut *q.conn().await, &me, 10, &[]).await.expect("leased");
     assert_eq!(leased.len(), 2);
     for l in leased {
         // Both ends are read within one statement, some microseconds apart.

@@ -111,7 +111,7 @@ async fn a_write_that_waited_for_a_takeover_is_lost() {
     let mut session = q.db.session().await;
     let mut tx = session.begin().await.expect("a transaction");
     queue::rescue_expired(&mut tx, 10).await.expect("rescued");
-    let successor = queue::lease_next(&mut tx, &crate::support::worker(), 1).await.expect("leased").remove(0);
+    let successor = queue::lease_next(&mut tx, &crate::support::worker(), 1, &[]).await.expect("leased").remove(0);
     let renew = async || queue::renew(&mut *q.conn().await, &[(lease, LEASE)]).await.expect("the database answers");
     assert_eq!(renew().await, [Renewed::Busy], "nothing is committed: it is not called lost");
     let settle = settle_elsewhere(q.db.pool(), lease);
@@ -146,7 +146,7 @@ async fn a_cancel_that_waited_for_a_lease_asks_the_holder() {
     let id = q.enqueue().await;
     let mut session = q.db.session().await;
     let mut tx = session.begin().await.expect("a transaction");
-    let held = queue::lease_next(&mut tx, &crate::support::worker(), 1).await.expect("leased").remove(0);
+    let held = queue::lease_next(&mut tx, &crate::support::worker(), 1, &[]).await.expect("leased").remove(0);
     let cancel = cancel_elsewhere(q.db.pool(), id);
     q.db.until_blocked().await;
     tx.commit().await.expect("committed");

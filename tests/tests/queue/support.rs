@@ -44,7 +44,7 @@ impl Queue {
     }
 
     pub async fn lease_up_to(&self, limit: u16) -> Vec<Leased> {
-        queue::lease_next(&mut *self.conn().await, &worker(), limit).await.expect("the database answers")
+        queue::lease_next(&mut *self.conn().await, &worker(), limit, &[]).await.expect("the database answers")
     }
 
     pub async fn settle(&self, lease: Lease, outcome: Outcome) -> Fate {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::ids::{JobId, WorkerId};
+use domain::ids::{BatchId, JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::{Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
 use tests::db::Database;
@@ -116,11 +116,11 @@ impl LeaseStore for Faulty {
         Arc::new(Self { inner: self.inner.on_own_connections(), faults: Arc::clone(&self.faults) })
     }
 
-    async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError> {
+    async fn lease(&self, worker: &WorkerSpec, limit: u16, ended: &[BatchId]) -> Result<Vec<Leased>, StoreError> {
         if Faults::take(&self.faults.leasings_fail) {
             return Err(away());
         }
-        let leased = self.inner.lease(worker, limit).await?;
+        let leased = self.inner.lease(worker, limit, ended).await?;
         if !leased.is_empty() {
             self.faults.leasing.pass().await;
         }

@@ -190,7 +190,7 @@ pub async fn a_worker_stages_due_jobs_and_takes_over_from_the_dead(engine: Engin
         queues: vec![queue_name("default")],
         kinds: vec![(spec.kind.clone(), spec.lease)],
     };
-    assert_eq!(queue::lease_next(&mut conn, &dead, 10).await.expect("the database answers").len(), 1);
+    assert_eq!(queue::lease_next(&mut conn, &dead, 10, &[]).await.expect("the database answers").len(), 1);
     let in_an_hour = db.clock().now().await + Duration::from_secs(3600);
     let later = enqueue(&db, &NewJob { run_at: Some(in_an_hour), ..NewJob::new(&spec, json!({})) }).await;
     let worker = Running::start(&db, act(spec.clone(), |_, _| async { complete() }), config(engine));

@@ -39,7 +39,8 @@ impl Grip {
         let (outcome, once) = match verdict {
             Verdict::HandedBack => return Ok(()),
             Verdict::Lost => {
-                self.core.held.remove(&self.held);
+                // Taken over, or merely not renewed in time: the database knows which.
+                self.core.held.abandon(&self.held);
                 return Err(lost);
             }
             Verdict::Settle(outcome) => (outcome, false),

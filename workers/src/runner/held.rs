@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use domain::ids::BatchId;
 use domain::lease::Lease;
 use tokio::sync::Notify;
 
@@ -13,9 +14,27 @@ struct Inner {
     leases: HashMap<Lease, Arc<HeldLease>>,
     /// Leases whose handler runs or is about to.
     slots_taken: usize,
+    /// How many leases of each batch have not ended as far as is known.
+    batches: HashMap<BatchId, usize>,
+    /// Batches of which every lease is known to have ended, until the database was told.
+    ended: Vec<BatchId>,
     /// When the renewing loop and the stopping loop mean to look next.
     next_renewal: Option<Instant>,
     next_stop: Option<Instant>,
+}
+
+impl Inner {
+    fn left_batch(&mut self, batch: BatchId, ended: bool) {
+        if !ended {
+            self.batches.remove(&batch);
+        } else if let Some(left) = self.batches.get_mut(&batch) {
+            *left -= 1;
+            if *left == 0 {
+                self.batches.remove(&batch);
+                self.ended.push(batch);
+            }
+        }
+    }
 }
 
 /// Every lease that this process holds.
@@ -37,6 +56,8 @@ impl Held {
             inner: Mutex::new(Inner {
                 leases: HashMap::with_capacity(max_held),
                 slots_taken: 0,
+                batches: HashMap::new(),
+                ended: Vec::new(),
                 next_renewal: None,
                 next_stop: None,
             }),
@@ -70,6 +91,7 @@ impl Held {
             let mut inner = self.lock();
             inner.leases.insert(held.lease(), Arc::clone(held));
             inner.slots_taken += 1;
+            *inner.batches.entry(held.leased.batch).or_default() += 1;
             (inner.next_renewal.is_none_or(|next| renew_at < next), inner.next_stop.is_none_or(|next| stop_at < next))
         };
         if renewal_moved {
@@ -88,21 +110,43 @@ impl Held {
         }
     }
 
-    /// The lease is ours no longer.
+    /// The database said that the lease is ours no longer.
     pub(super) fn remove(&self, held: &HeldLease) {
+        self.let_go(held, true);
+    }
+
+    /// The lease is acted under no longer, and what became of it is not known: its batch stays until a sweep knows.
+    pub(super) fn abandon(&self, held: &HeldLease) {
+        self.let_go(held, false);
+    }
+
+    fn let_go(&self, held: &HeldLease, ended: bool) {
         held.let_go();
         let empty = {
             let mut inner = self.lock();
             if held.gives_slot_up() {
                 inner.slots_taken -= 1;
             }
-            inner.leases.remove(&held.lease());
+            if inner.leases.remove(&held.lease()).is_some() {
+                inner.left_batch(held.leased.batch, ended);
+            }
             inner.leases.is_empty()
         };
         self.room.notify_one();
         if empty {
             self.emptied.notify_waiters();
         }
+    }
+
+    /// Batches that the database may forget.
+    pub(super) fn ended_batches(&self) -> Vec<BatchId> {
+        self.lock().ended.clone()
+    }
+
+    /// The database forgot them.
+    pub(super) fn batches_removed(&self, removed: &[BatchId]) {
+        // What ended meanwhile stands behind them.
+        self.lock().ended.drain(..removed.len());
     }
 
     /// Waits until no lease is held.

@@ -180,7 +180,7 @@ impl HeldLease {
 #[cfg(test)]
 pub(super) mod tests {
     use domain::clock::Timestamp;
-    use domain::ids::{JobId, Kind, QueueName};
+    use domain::ids::{BatchId, JobId, Kind, QueueName};
     use domain::lease::Fence;
 
     use super::super::meters::Meters;
@@ -192,6 +192,7 @@ pub(super) mod tests {
         let meter = Meters::default().of(&queue, &kind);
         let at = Timestamp::UNIX_EPOCH;
         let leased = Leased {
+            batch: BatchId(1),
             lease: Lease { job: JobId::generate(), fence: Fence(1) },
             kind,
             queue,

@@ -40,11 +40,13 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         // Before the request: the local deadline counts from here.
         let sent = Instant::now();
         // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
-        let answer = timeout(ANSWER_LIMIT, core.store.lease(&core.registration.spec, limit)).await;
+        let ended = core.held.ended_batches();
+        let answer = timeout(ANSWER_LIMIT, core.store.lease(&core.registration.spec, limit, &ended)).await;
         let pause = match answer.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
             Ok(leased) => {
                 outage.over();
                 meters::lease_took(sent.elapsed());
+                core.held.batches_removed(&ended);
                 let found = leased.len();
                 let was_full = std::mem::replace(&mut last_was_full, found >= usize::from(limit));
                 for job in leased {

@@ -200,7 +200,7 @@ fn give_up_late(core: &Core, waiting: &mut Vec<Waiting>, settlements: &mut Vec<S
 fn give_up(core: &Core, entry: Waiting) {
     let _entered = entry.held.span.enter();
     tracing::warn!("the outcome could not be recorded before the lease ended: the job will run again");
-    core.held.remove(&entry.held);
+    core.held.abandon(&entry.held);
 }
 
 /// Time until the first of these leases is given up, so that it gets its last try.

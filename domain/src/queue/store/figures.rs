@@ -34,7 +34,7 @@ pub async fn queues_after(
         with recursive heads as (
             (select queue, kind, priority, run_at
                from jobs
-              where state = 'available'
+              where ready and state = 'available'
               order by queue, kind, priority, run_at, id
               limit 1)
              union all
@@ -43,7 +43,8 @@ pub async fn queues_after(
              cross join lateral (
                    select j.queue, j.kind, j.priority, j.run_at
                      from jobs j
-                    where j.state = 'available'
+                    where j.ready
+                      and j.state = 'available'
                       and (j.queue, j.kind, j.priority) > (h.queue, h.kind, h.priority)
                     order by j.queue, j.kind, j.priority, j.run_at, j.id
                     limit 1) n
@@ -55,9 +56,9 @@ pub async fn queues_after(
              where stopped_at is null
                and seen_at > (select lh_now()) - $4::float8 * interval '1 second'
         ), busy as materialized (
-            select queue, count(*) as running from jobs where worker_id is not null group by queue
+            select queue, count(*) as running from running_jobs group by queue
         ), first_parked as materialized (
-            select queue from jobs where state in ('scheduled', 'retryable') order by run_at, id limit $1
+            select queue from jobs where not ready order by run_at, id limit $1
         ), parked as materialized (
             select queue, count(*) as waiting from first_parked group by queue
         ), named as (
@@ -71,7 +72,7 @@ pub async fn queues_after(
         )
         select n.queue as "name!",
                (select count(*) from (
-                   select from jobs j where j.queue = n.queue and j.state = 'available' limit $1) c) as "available!",
+                   select from jobs j where j.queue = n.queue and j.ready and j.state = 'available' limit $1) c) as "available!",
                coalesce(p.waiting, 0) as "waiting!",
                ((select count(*) from first_parked) >= $1) as "waiting_at_least!",
                coalesce(b.running, 0) as "running!",
@@ -116,7 +117,7 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
         with recursive heads as (
             (select kind, priority, run_at
                from jobs
-              where queue = $2 and state = 'available'
+              where queue = $2 and ready and state = 'available'
               order by kind, priority, run_at, id
               limit 1)
              union all
@@ -126,18 +127,19 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
                    select j.kind, j.priority, j.run_at
                      from jobs j
                     where j.queue = $2
+                      and j.ready
                       and j.state = 'available'
                       and (j.kind, j.priority) > (h.kind, h.priority)
                     order by j.kind, j.priority, j.run_at, j.id
                     limit 1) n
         ), first_parked as materialized (
-            select queue from jobs where state in ('scheduled', 'retryable') order by run_at, id limit $1
+            select queue from jobs where not ready order by run_at, id limit $1
         ), figures as materialized (
             select (select count(*) from (
-                       select from jobs j where j.queue = $2 and j.state = 'available' limit $1) c) as available,
+                       select from jobs j where j.queue = $2 and j.ready and j.state = 'available' limit $1) c) as available,
                    (select count(*) from first_parked where queue = $2) as waiting,
                    (select count(*) from first_parked) >= $1 as waiting_at_least,
-                   (select count(*) from jobs where worker_id is not null and queue = $2) as running,
+                   (select count(*) from running_jobs where queue = $2) as running,
                    (select min(run_at) from heads) as oldest_due_at,
                    exists (select
                              from workers
@@ -160,7 +162,7 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
                 and exists (select
                               from (select queue
                                       from jobs
-                                     where state in ('scheduled', 'retryable')
+                                     where not ready
                                      order by run_at, id
                                      limit $4) p
                              where p.queue = $2))
@@ -185,7 +187,7 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
         with recursive heads as (
             (select queue, kind, priority, run_at
                from jobs
-              where state = 'available'
+              where ready and state = 'available'
               order by queue, kind, priority, run_at, id
               limit 1)
              union all
@@ -194,15 +196,16 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
              cross join lateral (
                    select j.queue, j.kind, j.priority, j.run_at
                      from jobs j
-                    where j.state = 'available'
+                    where j.ready
+                      and j.state = 'available'
                       and (j.queue, j.kind, j.priority) > (h.queue, h.kind, h.priority)
                     order by j.queue, j.kind, j.priority, j.run_at, j.id
                     limit 1) n
         )
         select (select lh_now()) as "now!",
                (select min(run_at) from heads) as oldest_due_at,
-               (select count(*) from jobs where worker_id is not null) as "running!",
-               (select count(*) from jobs where worker_id is not null and lease_expires_at < (select lh_now())) as "expired!",
+               (select count(*) from running_jobs) as "running!",
+               (select count(*) from running_jobs where lease_expires_at < (select lh_now())) as "expired!",
                (select count(*) from (
                    select from fenced_writes where at > (select lh_now()) - interval '1 hour' limit $1
                ) f) as "refused_last_hour!",

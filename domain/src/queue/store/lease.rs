@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::clock::millis;
-use crate::ids::{JobId, Kind, QueueName};
+use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::{Fence, Lease};
 use crate::queue::{Leased, Renewed, WorkerSpec};
 
@@ -18,11 +18,18 @@ use crate::queue::{Leased, Renewed, WorkerSpec};
 /// since rows locked by others are skipped.
 /// The lease's life is counted on the database's clock; the runner stops itself one margin earlier.
 ///
+/// The same statement removes `ended`: batches of the worker's own, each of whose leases is known to have ended.
+///
 /// # Errors
 /// Only the database's: an empty queue is not an error.
 ///
 /// Source: the materialized CTE stops the planner from locking more than `limit` rows (Oban, `engines/basic.ex`).
-pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16) -> Result<Vec<Leased>, sqlx::Error> {
+pub async fn lease_next(
+    conn: &mut PgConnection,
+    worker: &WorkerSpec,
+    limit: u16,
+    ended: &[BatchId],
+) -> Result<Vec<Leased>, sqlx::Error> {
     if limit == 0 {
         return Ok(Vec::new());
     }
@@ -36,6 +43,7 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
             lease_ms.push(millis(*lease));
         }
     }
+    let ended: Vec<i64> = ended.iter().map(|batch| batch.0).collect();
     let limit = i64::from(limit);
     // Callers that look at once see the same head of the queue: each looks further than it takes, so that the second
     // still finds rows that the first did not lock.
@@ -46,15 +54,17 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
             select *
               from unnest($1::text[], $2::text[], $3::bigint[]) as s(queue, kind, lease_ms)
         ), due as materialized (
-            select j.id, j.priority, j.run_at, s.lease_ms
+            select j.place, j.id, j.priority, j.run_at, s.lease_ms
               from served s
              cross join lateral (
                    select *
                      from (
-                          select a.id, a.priority, a.run_at
+                          select a.ctid as place, a.id, a.priority, a.run_at
                             from jobs a
                            where a.queue = s.queue
                              and a.kind = s.kind
+                             and a.ready
+                             -- Those that run keep their place in the index; the walk passes them by.
                              and a.state = 'available'
                            order by a.priority, a.run_at, a.id
                            -- A number that the planner can see: of a parameter it believes a tenth of the table,
@@ -66,29 +76,46 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
              order by j.priority, j.run_at, j.id
              limit $4
         ), held as materialized (
-            select j.id, d.lease_ms
+            -- By the row's place on its page, which is cheaper than its id. A row that moved meanwhile was changed
+            -- meanwhile: it is passed by, and found at its new place next time.
+            select j.ctid as place, d.lease_ms
               from due d
-              join jobs j on j.id = d.id
+              join jobs j on j.ctid = d.place
              where j.state = 'available'
              order by d.priority, d.run_at, d.id
              limit $5
                for update of j skip locked
+        ), leased as (
+            update jobs j
+               set state = 'running',
+                   fence = nextval('lease_fence'),
+                   attempt = j.attempt + 1,
+                   revision = j.revision + 1,
+                   worker_id = $6,
+                   leased_at = (select lh_now()),
+                   lease_expires_at = (select lh_now()) + h.lease_ms * interval '1 ms',
+                   progress = null
+              from held h
+             where j.ctid = h.place
+            returning j.id, j.kind, j.queue, j.args, j.attempt, j.max_attempts, j.interruptions, j.deadline_ms,
+                      j.created_at, j.run_at, j.priority, j.fence, j.leased_at, j.lease_expires_at, j.traceparent
+        ), batch as (
+            insert into lease_batches (worker_id, expires_at, first_fence, last_fence, jobs)
+            select $6, min(lease_expires_at), min(fence), max(fence), array_agg(id)
+              from leased
+            having count(*) > 0
+            returning id
+        ), over as (
+            delete from lease_batches
+             where id = any($7)
+               and worker_id = $6
         )
-        update jobs j
-           set state = 'running',
-               fence = nextval('lease_fence'),
-               attempt = j.attempt + 1,
-               revision = j.revision + 1,
-               worker_id = $6,
-               leased_at = (select lh_now()),
-               lease_expires_at = (select lh_now()) + h.lease_ms * interval '1 ms',
-               progress = null
-          from held h
-         where j.id = h.id
-        returning j.id as "id: JobId", j.kind as "kind: Kind", j.queue as "queue: QueueName", j.args, j.attempt,
-                  j.max_attempts, j.interruptions, j.deadline_ms, j.created_at, j.run_at, j.priority,
-                  j.fence as "fence: Fence", j.leased_at as "leased_at!", j.lease_expires_at as "expires_at!",
-                  j.traceparent
+        select id as "id!: JobId", kind as "kind!: Kind", queue as "queue!: QueueName", args as "args!",
+               attempt as "attempt!", max_attempts as "max_attempts!", interruptions as "interruptions!", deadline_ms,
+               created_at as "created_at!", run_at as "run_at!", priority as "priority!", fence as "fence!: Fence",
+               leased_at as "leased_at!", lease_expires_at as "expires_at!", traceparent,
+               (select id from batch) as "batch!: BatchId"
+          from leased
         "#,
         &queues as &[&str],
         &kinds as &[&str],
@@ -96,6 +123,7 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
         window,
         limit,
         worker.worker.0,
+        &ended,
     )
     .fetch_all(conn)
     .await?;
@@ -104,6 +132,7 @@ pub async fn lease_next(conn: &mut PgConnection, worker: &WorkerSpec, limit: u16
         .map(|r| {
             let job = Leased {
                 lease: Lease { job: r.id, fence: r.fence },
+                batch: r.batch,
                 kind: r.kind,
                 queue: r.queue,
                 args: r.args,

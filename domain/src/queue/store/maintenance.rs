@@ -14,9 +14,17 @@ pub struct Rescued {
     pub discarded: u64,
     /// Jobs that somebody had asked to end.
     pub cancelled: u64,
+    /// The look stopped at its bound: more leases may have expired.
+    pub more: bool,
 }
 
+/// Batches of leases that one rescue looks through.
+const RESCUE_BATCHES: i64 = 100;
+
 /// Takes at most `limit` jobs from holders whose leases expired (Q-009).
+///
+/// Only batches with a lease that was to end by now are looked at; one whose jobs are renewed is put off to the next of
+/// their ends, and one of which nothing runs any more is removed.
 ///
 /// One conditional statement: each row is locked with the fence that was observed. An interruption spends no attempt;
 /// it counts in a budget of its own, so a job that kills its workers ends in `discarded` with its history. What was
@@ -27,20 +35,51 @@ pub struct Rescued {
 pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescued, sqlx::Error> {
     let row = sqlx::query!(
         r#"
-        with expired as materialized (
+        with old as materialized (
+            select id, worker_id, first_fence, last_fence, jobs
+              from lease_batches
+             where expires_at < (select lh_now())
+             order by expires_at, id
+             limit $2
+               for update skip locked
+        ), expired as materialized (
             select j.id, j.fence, j.queue, j.kind,
                    case
                        when j.cancel_requested_at is not null then 'cancelled'
                        when j.interruptions + 1 >= j.max_interruptions and not j.protected then 'discarded'
                        else 'available'
                    end as to_state
-              from jobs j
-             where j.worker_id is not null
-               and j.state = 'running'
+              from old o
+             cross join lateral unnest(o.jobs) as u(id)
+              join jobs j on j.id = u.id
+             where j.state = 'running'
+               and j.worker_id = o.worker_id
+               and j.fence between o.first_fence and o.last_fence
                and j.lease_expires_at < (select lh_now())
              order by j.id
              limit $1
-               for update skip locked
+               for update of j skip locked
+        ), rest as materialized (
+            -- What runs on: renewed, beyond the limit, or held by another session just now.
+            select o.id, min(j.lease_expires_at) as expires_at
+              from old o
+             cross join lateral unnest(o.jobs) as u(id)
+              join jobs j on j.id = u.id
+             where j.state = 'running'
+               and j.worker_id = o.worker_id
+               and j.fence between o.first_fence and o.last_fence
+               and not exists (select from expired e where e.id = j.id)
+             group by o.id
+        ), put_off as (
+            update lease_batches b
+               set expires_at = r.expires_at
+              from rest r
+             where b.id = r.id
+        ), over as (
+            delete from lease_batches b
+             using old o
+             where b.id = o.id
+               and not exists (select from rest r where r.id = o.id)
         ), noted as (
             insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
                                       ended_at, error)
@@ -100,17 +139,18 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
         )
         select (select count(*) from back) as "again!",
                (select count(*) from gone where to_state = 'discarded') as "discarded!",
-               (select count(*) from gone where to_state = 'cancelled') as "cancelled!"
+               (select count(*) from gone where to_state = 'cancelled') as "cancelled!",
+               (select count(*) from old) as "looked_at!"
         "#,
         i64::from(limit),
+        RESCUE_BATCHES,
     )
     .fetch_one(conn)
     .await?;
-    Ok(Rescued {
-        again: row.again.unsigned_abs(),
-        discarded: row.discarded.unsigned_abs(),
-        cancelled: row.cancelled.unsigned_abs(),
-    })
+    let (again, discarded) = (row.again.unsigned_abs(), row.discarded.unsigned_abs());
+    let cancelled = row.cancelled.unsigned_abs();
+    let more = row.looked_at >= RESCUE_BATCHES || again + discarded + cancelled >= u64::from(limit);
+    Ok(Rescued { again, discarded, cancelled, more })
 }
 
 /// Makes at most `limit` jobs available whose time has come; returns how many.
@@ -123,7 +163,7 @@ pub async fn stage_due(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx:
         with due as materialized (
             select id
               from jobs
-             where state in ('scheduled', 'retryable')
+             where not ready
                and run_at <= (select lh_now())
              order by run_at, id
              limit $1
@@ -151,13 +191,13 @@ pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, 
         r#"
         with ignored as materialized (
             select j.id
-              from jobs j
-             where j.worker_id is not null
-               and j.state = 'running'
+              from running_jobs r
+              join jobs j on j.id = r.id
+             where j.state = 'running'
                and j.cancel_requested_at < (select lh_now()) - $2 * interval '1 ms'
              order by j.id
              limit $1
-               for update skip locked
+               for update of j skip locked
         ), noted as (
             insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
                                       ended_at, error)

@@ -21,9 +21,7 @@ pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::
                    (select max(id) from fenced_writes),
                    -- Progress writes no counter: the progress of the running jobs is compared itself.
                    (select sum(hashtext(p.progress::text)::bigint) from (
-                       select progress from jobs where worker_id is not null and progress is not null
-                        order by id
-                        limit 500
+                       select progress from running_jobs where progress is not null limit 500
                    ) p)) as "jobs!",
                concat_ws('/',
                    (select string_agg(w.state, ',' order by w.id) from (

@@ -233,7 +233,8 @@ async fn look(
     match way(filter.state) {
         Way::Leased => {
             jobs!(
-                r#"where worker_id is not null and id < $2 and id >= $3 and state = any ($4)
+                r#"where id = any (array(select r.id from running_jobs r where r.id < $2 and r.id >= $3))
+                     and state = any ($4)
                      and ($5::text is null or kind = $5) and ($6::text is null or queue = $6)
                      and ($7::text is null or $7 = any (tags))
                    order by id desc limit $8"#,

@@ -151,7 +151,7 @@ async fn select(
         WorkerView,
         r#"
         with held as materialized (
-            select worker_id, count(*) as running from jobs where worker_id is not null group by worker_id
+            select worker_id, count(*) as running from running_jobs group by worker_id
         )
         select w.id as "id: WorkerId", w.host, w.pid, w.version, w.node, w.queues, w.kinds, w.concurrency, w.started_at,
                w.seen_at, w.clock_skew_ms,

@@ -2,6 +2,7 @@
 
 mod history;
 mod reference;
+mod steps;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ fn random_histories_end_as_the_model_says() {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let outcome = runner.run(&proptest::collection::vec(history::step(), STEPS), |steps| {
+    let outcome = runner.run(&proptest::collection::vec(steps::step(), STEPS), |steps| {
         let played: Result<BTreeSet<_>, String> = runtime.block_on(async {
             let mut player = Player::start(&q).await;
             for (at, step) in steps.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use domain::queue::policy::CANCEL_GRACE;
 use domain::queue::{Cancelled, Fate, JobState, Rescued};
 
-use super::history::{Ending, NewRow};
+use super::steps::{Ending, NewRow};
 
 /// Life of every lease, in seconds of the model's clock.
 pub const LEASE_S: i64 = 60;
