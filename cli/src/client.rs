@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use secrecy::SecretString;
 
 use crate::exit::{Ending, Exit};
@@ -77,12 +76,16 @@ fn key(settings: &Settings) -> anyhow::Result<(SecretString, String)> {
 /// # Errors
 /// A file that cannot be read, or that holds something else. Its content is never quoted.
 pub(crate) fn read_key(path: &Path) -> anyhow::Result<SecretString> {
-    let about = std::fs::metadata(path).with_context(|| format!("read the key file {}", path.display()))?;
+    let unread = |error: std::io::Error| Ending {
+        exit: Exit::Denied,
+        message: format!("read the key file {}: {error}; LEASEHOLD_KEY_FILE names it", path.display()),
+    };
+    let about = std::fs::metadata(path).map_err(unread)?;
     let wrong = || Ending { exit: Exit::Denied, message: format!("{} does not hold an API key alone", path.display()) };
     if about.len() > MAX_KEY_BYTES {
         return Err(wrong().into());
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("read the key file {}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(unread)?;
     let key = text.trim();
     if key.is_empty() || key.contains(char::is_whitespace) {
         return Err(wrong().into());

@@ -4,8 +4,8 @@ use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
-use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgPool};
 
 use crate::settings::{Settings, table};
 
@@ -16,6 +16,10 @@ use crate::settings::{Settings, table};
 pub(crate) async fn connect(settings: &Settings) -> anyhow::Result<PgPool> {
     let url = settings.require_secret(&table::DATABASE_URL)?;
     let pool = domain::db::connect(url.expose_secret(), settings.number(&table::DATABASE_MAX_CONNECTIONS)).await;
+    let pool = match (pool, PgConnectOptions::from_str(url.expose_secret())) {
+        (Err(error), Ok(options)) => Err(cause(&options, error).await),
+        (pool, _) => pool,
+    };
     pool.with_context(|| away(url.expose_secret()))
 }
 
@@ -27,6 +31,17 @@ pub(crate) async fn connect(settings: &Settings) -> anyhow::Result<PgPool> {
 pub(crate) fn connect_lazy(settings: &Settings) -> anyhow::Result<PgPool> {
     let url = settings.require_secret(&table::DATABASE_URL)?;
     Ok(domain::db::connect_lazy(url.expose_secret(), settings.number(&table::DATABASE_MAX_CONNECTIONS))?)
+}
+
+/// Why no connection could be had. A pool tells only that none came in time; one try of our own tells the reason.
+pub(crate) async fn cause(options: &PgConnectOptions, error: domain::db::Error) -> domain::db::Error {
+    if !matches!(error, domain::db::Error::Connect(sqlx::Error::PoolTimedOut)) {
+        return error;
+    }
+    match tokio::time::timeout(domain::db::ACQUIRE_TIMEOUT, options.connect()).await {
+        Ok(Err(reason)) => domain::db::Error::Connect(reason),
+        Ok(Ok(_)) | Err(_) => error,
+    }
 }
 
 /// What to do about a database that does not answer. Neither user nor password is shown.

@@ -27,12 +27,42 @@ pub(crate) enum Exit {
 pub(crate) const HELP: &str = "Exit codes:
   0  done
   1  failed
-  2  the command line or the configuration is wrong
+  2  the command line, the configuration or a value in them is wrong
   3  the key is missing, wrong or revoked, or lacks the permission
   4  what was named does not exist, or may not be seen with this key
   5  the present state forbids it, or it changed meanwhile
-  6  the API or the database did not answer
+  6  the API or the database did not answer, or has no room now
   130  interrupted by Ctrl-C or SIGTERM before the work was done";
+
+impl Exit {
+    /// Stable, for programs, where no problem of the API has a code of its own.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::Denied => "denied",
+            Self::NotFound => "absent",
+            Self::Conflict => "conflict",
+            Self::Unavailable => "unavailable",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// The same few words for the same code.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Ok => "Done",
+            Self::Failed => "It failed",
+            Self::Usage => "The command line or the configuration is wrong",
+            Self::Denied => "A valid key with the permission is needed",
+            Self::NotFound => "Not found",
+            Self::Conflict => "The present state forbids it",
+            Self::Unavailable => "No answer",
+            Self::Interrupted => "Interrupted",
+        }
+    }
+}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -85,9 +115,49 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
 }
 
+/// Every code of the API has its exit code here.
+fn code_of_problem(code: wire::Code) -> Exit {
+    use wire::Code;
+    match code {
+        Code::MalformedRequest
+        | Code::WrongContentType
+        | Code::InvalidQuery
+        | Code::BodyTooLarge
+        | Code::PayloadTooLarge
+        | Code::ValidationFailed
+        | Code::KindNotPublic => Exit::Usage,
+        Code::Unauthenticated | Code::PermissionDenied | Code::FormTokenMismatch => Exit::Denied,
+        Code::NotFound | Code::RegionUnknown | Code::UnknownKind => Exit::NotFound,
+        Code::RegionUnarmed
+        | Code::RegionCannotHost
+        | Code::SameRegion
+        | Code::KindNotMovable
+        | Code::BackingNotMovable
+        | Code::Replica
+        | Code::FleetNotMovable
+        | Code::PoolNotMovable
+        | Code::HibernateRequired
+        | Code::JobConflict
+        | Code::MoveInFlight
+        | Code::NotPlaced
+        | Code::HostTaken
+        | Code::BucketDiffers
+        | Code::NameTaken
+        | Code::StaleRevision
+        | Code::IdempotencyKeyReused => Exit::Conflict,
+        Code::RateLimited | Code::DatabaseUnavailable | Code::RequestTimeout | Code::TooManyListeners => {
+            Exit::Unavailable
+        }
+        Code::MethodNotAllowed | Code::Internal => Exit::Failed,
+    }
+}
+
 fn code_of_answer(error: &wire::Error) -> Exit {
     match error {
         wire::Error::Problem(problem) => match problem.status {
+            _ if wire::Code::parse(&problem.code).is_some() => {
+                wire::Code::parse(&problem.code).map_or(Exit::Failed, code_of_problem)
+            }
             401 | 403 => Exit::Denied,
             404 => Exit::NotFound,
             409 | 412 => Exit::Conflict,

@@ -17,7 +17,8 @@ pub(crate) fn read(path: &Path, limit: u64) -> anyhow::Result<String> {
         ("stdin".to_owned(), Box::new(stdin()))
     } else {
         let name = path.display().to_string();
-        let file = File::open(path).with_context(|| format!("read {name}"))?;
+        let file =
+            File::open(path).map_err(|error| Ending { exit: Exit::Usage, message: format!("read {name}: {error}") })?;
         (name, Box::new(file))
     };
     read_from(source, &name, limit)

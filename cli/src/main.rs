@@ -10,6 +10,7 @@ mod demo;
 mod dev;
 mod environment;
 mod exit;
+mod failure;
 mod folder;
 mod input;
 mod interrupt;
@@ -38,8 +39,14 @@ fn main() -> ExitCode {
     {
         sandbox::exec::internal_exec(rest);
     }
+    let json = args.iter().any(|arg| arg == "--json");
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
+        Err(error) if json && error.use_stderr() => {
+            let told = failure::local(Exit::Usage, error.to_string().trim_end());
+            let _ = writeln!(std::io::stderr(), "{told}");
+            return Exit::Usage.into();
+        }
         Err(error) => {
             // Help and version are no failure. A closed stdout is nobody's problem here.
             let _ = error.print();
@@ -50,7 +57,8 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) => {
             // The one place that prints a whole chain of causes. A closed stderr changes no exit code.
-            let _ = writeln!(std::io::stderr(), "leasehold: {error:#}");
+            let told = if json { failure::for_programs(&error).to_string() } else { failure::for_people(&error) };
+            let _ = writeln!(std::io::stderr(), "{told}");
             exit::code_of(&error).into()
         }
     }

@@ -116,8 +116,7 @@ impl Catalogue {
     fn unknown_kind(&self, kind: &Kind, at: &str) -> Failure {
         let known: Vec<&str> = self.iter().filter(|spec| spec.public).map(|spec| spec.kind.as_str()).collect();
         let detail = format!(
-            "There is no kind {kind}. Known: {}. For a kind that only newer workers know, say \
-             \"allow_unknown_kind\": true.",
+            "There is no kind {kind}. Known: {}.",
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         );
         Failure::new(Code::UnknownKind, detail).with_errors(vec![error(format!("{at}/kind"), "is not known")])

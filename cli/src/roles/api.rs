@@ -21,6 +21,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     match db::check_schema(&pool).await {
         Ok(()) => {}
         Err(error) if super::is_transient(&error) => {
+            let error = database::cause(&pool.connect_options(), error).await;
             // Served all the same: /readyz says what is missing, and every call is answered with a typed 503.
             tracing::warn!(error = %super::chain(&error), "the database is away; the API answers 503 until it is there");
         }

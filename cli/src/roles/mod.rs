@@ -31,6 +31,7 @@ pub(crate) async fn wait_for_schema(pool: &PgPool, shutdown: &CancellationToken)
         match db::check_schema(pool).await {
             Ok(()) => return Ok(true),
             Err(error) if is_transient(&error) => {
+                let error = crate::database::cause(&pool.connect_options(), error).await;
                 if !pause.wait("the database is away; waiting for it", &error, shutdown).await {
                     return Ok(false);
                 }

@@ -70,9 +70,9 @@ async fn an_instance_is_registered_shown_and_moved_once() {
     let cases = [
         (["instance", "move", "acme", "nobody.example", "uk"], 4, "not_found"),
         (["instance", "move", "other", host, "uk"], 4, "not_found"),
-        (["instance", "move", "acme", host, "eu"], 1, "same_region"),
-        (["instance", "move", "acme", host, "xx"], 1, "region_unarmed"),
-        (["instance", "move", "acme", host, "nowhere"], 1, "region_unknown"),
+        (["instance", "move", "acme", host, "eu"], 5, "same_region"),
+        (["instance", "move", "acme", host, "xx"], 5, "region_unarmed"),
+        (["instance", "move", "acme", host, "nowhere"], 4, "leasehold region list"),
     ];
     for (args, code, words) in cases {
         let ended = cli.run(&args).await;

@@ -79,6 +79,7 @@ async fn no_secret_is_printed_when_its_use_fails() {
     let cli = Cli::new().with("LEASEHOLD_DATABASE_URL", SECRET_URL);
     let ended = cli.run(&["migrate"]).await;
     assert_eq!(ended.code, Some(6), "{}", ended.err);
+    assert!(ended.err.contains("Connection refused"), "{}", ended.err);
     assert!(ended.err.contains("\"fleet\" at 127.0.0.1:1"), "{}", ended.err);
     assert!(!ended.said().contains("hunter2"), "{}", ended.said());
 

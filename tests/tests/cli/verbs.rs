@@ -70,10 +70,10 @@ async fn bad_input_is_told_with_its_place_and_an_exit_code_of_its_kind() {
     let system = System::start().await;
     let absent = "01890a5d-ac96-774b-bcce-b302099a8057";
     let cases: [(&[&str], i32, &str); 6] = [
-        (&["job", "enqueue", "no.such"], 1, "system.noop"),
-        (&["job", "enqueue", "system.sleep", "--args", "{\"sm\": 1}"], 1, "/args/sm"),
+        (&["job", "enqueue", "no.such"], 4, "--allow-unknown-kind"),
+        (&["job", "enqueue", "system.sleep", "--args", "{\"sm\": 1}"], 2, "/args/sm"),
         (&["job", "enqueue", "system.noop", "--args", "{"], 2, "not JSON"),
-        (&["job", "enqueue", "system.noop", "--priority", "101"], 1, "priority"),
+        (&["job", "enqueue", "system.noop", "--priority", "101"], 2, "priority"),
         (&["job", "show", absent], 4, "not_found"),
         (&["job", "cancel", absent], 4, "not_found"),
     ];
@@ -86,8 +86,25 @@ async fn bad_input_is_told_with_its_place_and_an_exit_code_of_its_kind() {
     let file = system.cli.folder().join("args.json");
     std::fs::write(&file, format!("{{\"note\": \"{}\"}}", "x".repeat(300_000))).unwrap();
     let ended = system.cli.run(&["job", "enqueue", "system.noop", "--args-file", file.to_str().unwrap()]).await;
-    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("payload_too_large") || ended.err.contains("/args/note"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn with_json_a_failure_is_one_problem_on_stderr() {
+    let system = System::start().await;
+    let cases: [(&[&str], i32, &str); 3] = [
+        (&["job", "enqueue", "system.sleep", "--args", "{\"sm\": 1}", "--json"], 2, "validation_failed"),
+        (&["job", "enqueue", "system.noop", "--args-file", "absent.json", "--json"], 2, "usage"),
+        (&["job", "no-such-verb", "--json"], 2, "usage"),
+    ];
+    for (args, exit, code) in cases {
+        let ended = system.cli.run(args).await;
+        let told: serde_json::Value = serde_json::from_str(&ended.err).expect(&ended.err);
+        assert_eq!((ended.code, &told["code"]), (Some(exit), &code.into()), "{args:?}: {told}");
+        assert_eq!(told["exit_code"], exit, "{told}");
+        assert!(ended.out.is_empty() && told["title"].is_string() && told["errors"].is_array(), "{told}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,168 @@
+//! A failure as people and programs read it: the API speaks to callers of HTTP, the command line of verbs and flags.
+
+use serde_json::{Value, json};
+use wire::{Code, Problem};
+
+use crate::exit::{self, Exit};
+
+/// Whose words say what happened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// The API's detail, which says more than the code does.
+    Detail,
+    /// The code's title: its detail tells callers of HTTP what to send.
+    Title,
+}
+
+/// What is said of a problem of this code, and what to do next; every code has its row.
+fn words(code: Code) -> (Told, &'static str) {
+    use Told::{Detail, Title};
+    match code {
+        Code::MalformedRequest | Code::WrongContentType | Code::InvalidQuery | Code::MethodNotAllowed => (
+            Detail,
+            "check the arguments against the verb's --help; if they are right, this program and the API differ in version",
+        ),
+        Code::RegionUnknown => (
+            Title,
+            "`leasehold region list` shows the regions that exist; an administrator defines one with `leasehold region set`",
+        ),
+        Code::RegionUnarmed => (
+            Detail,
+            "choose an armed one of `leasehold region list`, or have an administrator set it with `leasehold region set … --armed`",
+        ),
+        Code::RegionCannotHost => (
+            Detail,
+            "start a box there with `leasehold worker --node … --region …`, or choose one of `leasehold region list` that can host",
+        ),
+        Code::SameRegion => (Detail, "name another region; `leasehold region list` shows them"),
+        Code::KindNotMovable | Code::BackingNotMovable => {
+            (Detail, "register it anew in the other region with `leasehold instance create`")
+        }
+        Code::Replica => (Detail, "move the original; `leasehold instance list` shows it"),
+        Code::FleetNotMovable | Code::PoolNotMovable | Code::HibernateRequired => {
+            (Detail, "leave it where it is: no verb of this version changes that")
+        }
+        Code::Unauthenticated => (
+            Detail,
+            "name a file that holds a valid key with LEASEHOLD_KEY_FILE; `leasehold key create` makes one, `leasehold key bootstrap` the first",
+        ),
+        Code::PermissionDenied => {
+            (Detail, "use another key, or have an administrator make one with `leasehold key create`")
+        }
+        Code::NotFound => {
+            (Detail, "check the name with the noun's `list`, and the key's scopes with `leasehold key list`")
+        }
+        Code::JobConflict => (Detail, "`leasehold job show` tells the job's present state"),
+        Code::MoveInFlight => (Title, "`leasehold instance show` tells how far it is and what holds it up"),
+        Code::NotPlaced => (
+            Detail,
+            "try again when `leasehold instance show` names an observed region; `leasehold worker list` shows the boxes",
+        ),
+        Code::HostTaken => (Detail, "choose another host, or look at the present one with `leasehold instance show`"),
+        Code::BucketDiffers => {
+            (Detail, "name the region's own bucket with --data-bucket; `leasehold region list --json` shows it")
+        }
+        Code::NameTaken => (Detail, "choose another name, or use what is there"),
+        Code::StaleRevision => {
+            (Title, "look at it again with the noun's `show`, decide, and pass its revision with --if-revision")
+        }
+        Code::BodyTooLarge | Code::PayloadTooLarge => (Detail, "store the data elsewhere and pass its address"),
+        Code::ValidationFailed => (Detail, "correct the named values; the verb's --help says what its flags take"),
+        Code::UnknownKind => (
+            Detail,
+            "correct the kind; for one that only newer workers know, add --allow-unknown-kind, with a key that also gives jobs.operate",
+        ),
+        Code::KindNotPublic => (Title, "use the verb of what the job works on, e.g. `leasehold instance move`"),
+        Code::IdempotencyKeyReused => (Title, "pass a fresh --idempotency-key for each new call"),
+        Code::RateLimited => (Detail, "wait a moment, then repeat the command"),
+        Code::Internal => (Detail, "look for the request id in the API's log, and report it"),
+        Code::DatabaseUnavailable => (
+            Title,
+            "repeat the command when the API's database is back; with --idempotency-key a repeated call acts once",
+        ),
+        Code::RequestTimeout => (Title, "repeat the command, or ask for less at once with --limit"),
+        Code::TooManyListeners => (Detail, "close a listener of this key, then repeat the command"),
+        Code::FormTokenMismatch => (Detail, "open the dashboard's page again and send the form from there"),
+    }
+}
+
+/// The problem in `error`, where the API told one.
+fn problem_of(error: &anyhow::Error) -> Option<&Problem> {
+    error.chain().find_map(|cause| cause.downcast_ref::<wire::Error>()).and_then(wire::Error::problem)
+}
+
+/// What happened, without what to do; a code of a newer API is told in that API's own words.
+fn told(problem: &Problem) -> &str {
+    match Code::parse(&problem.code).map(words) {
+        Some((Told::Title, _)) => &problem.title,
+        Some((Told::Detail, _)) | None => &problem.detail,
+    }
+}
+
+fn hint(problem: &Problem) -> Option<&'static str> {
+    Code::parse(&problem.code).map(|code| words(code).1)
+}
+
+/// What the causes before the API's answer say.
+fn context(error: &anyhow::Error) -> String {
+    error.chain().take_while(|cause| !cause.is::<wire::Error>()).map(|cause| format!("{cause}: ")).collect()
+}
+
+/// The failure for people.
+pub(crate) fn for_people(error: &anyhow::Error) -> String {
+    let Some(problem) = problem_of(error) else { return format!("leasehold: {error:#}") };
+    let mut text = format!("leasehold: {}{} ({})", context(error), told(problem), problem.code);
+    for wrong in &problem.errors {
+        let place = wrong.pointer.as_deref().or(wrong.parameter.as_deref()).unwrap_or_default();
+        text.push_str(&format!("\n  {place}: {}", wrong.detail));
+    }
+    if problem.is(Code::Internal)
+        && let Some(id) = &problem.request_id
+    {
+        text.push_str(&format!("\n  request id: {id}"));
+    }
+    if let Some(hint) = hint(problem) {
+        text.push_str(&format!("\n  next: {hint}"));
+    }
+    text
+}
+
+/// The failure for programs: the API's problem with this program's exit code and hint, or one of the same shape.
+pub(crate) fn for_programs(error: &anyhow::Error) -> Value {
+    let exit = exit::code_of(error);
+    let Some(problem) = problem_of(error) else { return local(exit, &format!("{error:#}")) };
+    let mut value = json!(problem);
+    value["errors"] = json!(problem.errors);
+    value["exit_code"] = json!(exit as u8);
+    value["detail"] = json!(format!("{}{}", context(error), told(problem)));
+    value["hint"] = json!(hint(problem));
+    value
+}
+
+/// A failure that no API told, in the shape of one that it did.
+pub(crate) fn local(exit: Exit, detail: &str) -> Value {
+    json!({"code": exit.word(), "title": exit.title(), "detail": detail, "errors": [], "exit_code": exit as u8, "hint": null})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_hint_speaks_http() {
+        for code in Code::ALL {
+            let (_, hint) = words(*code);
+            for word in ["/v1", "GET ", "PUT ", "POST ", "{app}", "allow_unknown_kind", "If-Match", "Idempotency-Key"] {
+                assert!(!hint.contains(word), "{}: {hint}", code.as_str());
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_of_a_newer_api_is_told_in_its_own_words() {
+        let mut problem = Problem::new(Code::NotFound, "The moon is full.");
+        problem.code = "moon_full".to_owned();
+        let error = anyhow::Error::from(wire::Error::Problem(Box::new(problem)));
+        assert_eq!(for_people(&error), "leasehold: The moon is full. (moon_full)");
+    }
+}
