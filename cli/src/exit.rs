@@ -141,7 +141,7 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::MoveInFlight
         | Code::NotPlaced
         | Code::HostTaken
-        | Code::BucketDiffers
+        | Code::RegionInUse
         | Code::NameTaken
         | Code::StaleRevision
         | Code::IdempotencyKeyReused => Exit::Conflict,
@@ -154,18 +154,23 @@ fn code_of_problem(code: wire::Code) -> Exit {
 
 fn code_of_answer(error: &wire::Error) -> Exit {
     match error {
-        wire::Error::Problem(problem) => match problem.status {
-            _ if wire::Code::parse(&problem.code).is_some() => {
-                wire::Code::parse(&problem.code).map_or(Exit::Failed, code_of_problem)
-            }
-            401 | 403 => Exit::Denied,
-            404 => Exit::NotFound,
-            409 | 412 => Exit::Conflict,
-            502..=504 => Exit::Unavailable,
-            _ => Exit::Failed,
+        wire::Error::Problem(problem) => match wire::Code::parse(&problem.code) {
+            Some(code) => code_of_problem(code),
+            None => code_of_status(problem.status),
         },
         wire::Error::Unreachable { .. } => Exit::Unavailable,
         wire::Error::Address(_) => Exit::Usage,
         wire::Error::Unexpected { .. } | wire::Error::Prepare(_) => Exit::Failed,
+    }
+}
+
+/// For a code of a newer API.
+fn code_of_status(status: u16) -> Exit {
+    match status {
+        401 | 403 => Exit::Denied,
+        404 => Exit::NotFound,
+        409 | 412 => Exit::Conflict,
+        502..=504 => Exit::Unavailable,
+        _ => Exit::Failed,
     }
 }

@@ -23,7 +23,7 @@ fn words(code: Code) -> (Told, &'static str) {
             "check the arguments against the verb's --help; if they are right, this program and the API differ in version",
         ),
         Code::RegionUnknown => (
-            Title,
+            Detail,
             "`leasehold region list` shows the regions that exist; an administrator defines one with `leasehold region set`",
         ),
         Code::RegionUnarmed => (
@@ -53,15 +53,16 @@ fn words(code: Code) -> (Told, &'static str) {
             (Detail, "check the name with the noun's `list`, and the key's scopes with `leasehold key list`")
         }
         Code::JobConflict => (Detail, "`leasehold job show` tells the job's present state"),
-        Code::MoveInFlight => (Title, "`leasehold instance show` tells how far it is and what holds it up"),
+        Code::MoveInFlight => (Detail, "`leasehold instance show` tells how far it is and what holds it up"),
         Code::NotPlaced => (
             Detail,
             "try again when `leasehold instance show` names an observed region; `leasehold worker list` shows the boxes",
         ),
         Code::HostTaken => (Detail, "choose another host, or look at the present one with `leasehold instance show`"),
-        Code::BucketDiffers => {
-            (Detail, "name the region's own bucket with --data-bucket; `leasehold region list --json` shows it")
-        }
+        Code::RegionInUse => (
+            Detail,
+            "name the region's own bucket with --data-bucket and --data-bucket-region; `leasehold region list --json` shows them",
+        ),
         Code::NameTaken => (Detail, "choose another name, or use what is there"),
         Code::StaleRevision => {
             (Title, "look at it again with the noun's `show`, decide, and pass its revision with --if-revision")
@@ -114,15 +115,20 @@ pub(crate) fn for_people(error: &anyhow::Error) -> String {
     let mut text = format!("leasehold: {}{} ({})", context(error), told(problem), problem.code);
     for wrong in &problem.errors {
         let place = wrong.pointer.as_deref().or(wrong.parameter.as_deref()).unwrap_or_default();
-        text.push_str(&format!("\n  {place}: {}", wrong.detail));
+        text += "\n  ";
+        text += place;
+        text += ": ";
+        text += &wrong.detail;
     }
     if problem.is(Code::Internal)
         && let Some(id) = &problem.request_id
     {
-        text.push_str(&format!("\n  request id: {id}"));
+        text += "\n  request id: ";
+        text += id;
     }
     if let Some(hint) = hint(problem) {
-        text.push_str(&format!("\n  next: {hint}"));
+        text += "\n  next: ";
+        text += hint;
     }
     text
 }
@@ -156,6 +162,34 @@ mod tests {
                 assert!(!hint.contains(word), "{}: {hint}", code.as_str());
             }
         }
+    }
+
+    #[test]
+    fn every_page_of_an_error_has_a_documented_exit_code_and_a_next_step() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+        let documented = readme.split_once("\nExit codes: ").expect("the exit codes").1;
+        let documented = documented.split_once("`leasehold --help`").expect("their end").0;
+        let pages: Vec<String> = std::fs::read_dir(root.join("docs/errors"))
+            .expect("the pages")
+            .map(|page| page.expect("a page").path().file_stem().expect("a name").to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(pages.len(), Code::ALL.len(), "a page for each code");
+        for name in pages {
+            let code = Code::parse(&name).unwrap_or_else(|| panic!("{name} is no code"));
+            let problem = Problem::new(code, "It failed.");
+            let error = anyhow::Error::from(wire::Error::Problem(Box::new(problem)));
+            let told = for_programs(&error);
+            let exit = told["exit_code"].as_u64().expect("a number");
+            assert_ne!(exit, 0, "{name}");
+            assert!(exit::HELP.lines().any(|line| line.starts_with(&format!("  {exit}  "))), "--help: {exit}");
+            assert!(format!(" · {documented}").contains(&format!(" · {exit} ")), "the README: {exit}");
+            assert!(told["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{name} has no next step");
+        }
+        // And nothing is documented in one place alone.
+        let in_help: Vec<&str> = exit::HELP.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+        let in_readme: Vec<&str> = documented.split('·').filter_map(|part| part.split_whitespace().next()).collect();
+        assert_eq!(in_help, in_readme);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) struct Global {
     /// The configuration file [default: leasehold.toml in the working folder, if it is there]
     #[arg(long, global = true, value_name = "PATH", help_heading = "Everywhere")]
     config: Option<PathBuf>,
-    /// Answer in JSON, for programs
+    /// Answer in JSON, for programs; a failure is one JSON object on stderr
     #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
 }

@@ -45,7 +45,7 @@ pub enum Refusal {
     #[error("the instance is in region {0} already")]
     SameRegion(RegionCode),
     /// M-016.
-    #[error("region {0:?} does not exist: GET /v1/apps/{{app}}/regions lists those that do")]
+    #[error("region {0:?} does not exist")]
     RegionUnknown(String),
     /// M-016.
     #[error("region {0} is not armed: no instance may be placed there")]
@@ -54,7 +54,7 @@ pub enum Refusal {
     #[error("region {0} has no live box that can host an instance (capability exec)")]
     RegionCannotHost(RegionCode),
     /// M-018, M-033.
-    #[error("a move to {to} is in flight and {state}: GET /v1/moves shows how far it is")]
+    #[error("a move to {to} is in flight and {state}")]
     InFlight {
         /// Where it goes.
         to: RegionCode,
