@@ -23,7 +23,7 @@ pub(crate) enum Command {
     /// List an application's instances
     #[command(after_help = "Example: leasehold instance list acme")]
     List(List),
-    /// Show an instance, and the move that it is in
+    /// Show an instance, how far the move is that it is in, and what holds that up
     #[command(after_help = "Example: leasehold instance show acme ledger.acme.example")]
     Show {
         /// The application
@@ -123,8 +123,22 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             })?;
         }
         Command::Show { app, host } => {
-            let instance = runtime::run(api.call(|client| client.instance(&app, &host)))?;
-            context.output.show(&instance, described)?;
+            let (instance, moving) = runtime::run(async {
+                let instance = api.call(|client| client.instance(&app, &host)).await?;
+                let moves = match instance.moving {
+                    Some(_) => api.call(|client| client.moves_of(&app, &host)).await?.items,
+                    None => Vec::new(),
+                };
+                anyhow::Ok((instance, moves.into_iter().find(|it| it.outcome.is_none())))
+            })?;
+            let mut answer = serde_json::to_value(&instance)?;
+            if let Some(moving) = &moving {
+                answer["move"] = serde_json::to_value(moving)?;
+            }
+            context.output.show(&answer, |_| {
+                let progress = moving.as_ref().map(progress).unwrap_or_default();
+                details(&[fields(&instance), progress].concat())
+            })?;
         }
         Command::Move { app, host, region } => {
             let request = MoveRequest { region };
@@ -145,10 +159,6 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
 }
 
 fn moved(it: &MoveView) -> [String; 9] {
-    let last = it.last.map_or_else(
-        || "-".to_owned(),
-        |last| format!("{} copied, {} differ", last.copied, last.differ_copies + last.differ_deletes),
-    );
     [
         it.id.to_string(),
         it.from.clone(),
@@ -157,12 +167,37 @@ fn moved(it: &MoveView) -> [String; 9] {
         moment(Some(it.requested_at)),
         moment(it.ready_at),
         it.round.to_string(),
-        last,
+        last_round(it),
         it.obstacle.as_ref().map_or_else(|| "-".to_owned(), |obstacle| obstacle.code.clone()),
     ]
 }
 
+fn last_round(it: &MoveView) -> String {
+    it.last.map_or_else(
+        || "-".to_owned(),
+        |last| format!("{} copied, {} differ", last.copied, last.differ_copies + last.differ_deletes),
+    )
+}
+
+/// How far an open move is, and what holds it up.
+fn progress(it: &MoveView) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("rounds", it.round.to_string()), ("last round", last_round(it))];
+    if it.failures > 0 {
+        lines.push(("failed in a row", it.failures.to_string()));
+    }
+    if let Some(obstacle) = &it.obstacle {
+        let permanent = if obstacle.permanent { " (somebody must act before it goes on)" } else { "" };
+        lines.push(("held up by", format!("{}{permanent}: {}", obstacle.code, obstacle.message)));
+        lines.push(("held up since", moment(obstacle.since)));
+    }
+    lines
+}
+
 fn described(instance: &Instance) -> String {
+    details(&fields(instance))
+}
+
+fn fields(instance: &Instance) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("host", instance.host.clone()),
         ("app", instance.app.clone()),
@@ -180,7 +215,7 @@ fn described(instance: &Instance) -> String {
         lines.push(("requested at", moment(Some(moving.requested_at))));
         lines.push(("ready at", moment(moving.ready_at)));
     }
-    details(&lines)
+    lines
 }
 
 /// Reads the variables of a file: never from arguments, which every user of a machine sees.

@@ -72,7 +72,7 @@ async fn an_instance_is_registered_shown_and_moved_once() {
         (["instance", "move", "other", host, "uk"], 4, "not_found"),
         (["instance", "move", "acme", host, "eu"], 5, "same_region"),
         (["instance", "move", "acme", host, "xx"], 5, "region_unarmed"),
-        (["instance", "move", "acme", host, "nowhere"], 4, "leasehold region list"),
+        (["instance", "move", "acme", host, "nowhere"], 4, "Region \"nowhere\" does not exist. (region_unknown)"),
     ];
     for (args, code, words) in cases {
         let ended = cli.run(&args).await;
@@ -84,15 +84,19 @@ async fn an_instance_is_registered_shown_and_moved_once() {
     assert_eq!(moved.out, format!("{host}: preparing a move to uk\n"));
     let twice = cli.run(&["instance", "move", "acme", host, "uk"]).await;
     assert_eq!(twice.code, Some(5), "{}", twice.err);
-    assert!(twice.err.contains("move_in_flight"), "{}", twice.err);
+    assert!(twice.err.contains("A move to uk is in flight and preparing. (move_in_flight)"), "{}", twice.err);
 
     let shown = cli.run(&["instance", "show", "acme", host]).await;
     assert!(shown.out.contains("preparing to uk") && shown.out.contains("region           eu"), "{}", shown.out);
-    until("the move says what holds it up", LIMIT, || async {
-        let moves = cli.json(&["instance", "moves", "acme", host]).await;
-        moves["items"][0]["obstacle"]["message"].as_str().map(drop)
+    let message = until("the move says what holds it up", LIMIT, || async {
+        let shown = cli.json(&["instance", "show", "acme", host]).await;
+        shown["move"]["obstacle"]["message"].as_str().map(str::to_owned)
     })
     .await;
+    let shown = cli.run(&["instance", "show", "acme", host]).await.out;
+    for words in ["\nheld up by ", "\nheld up since ", "\nrounds ", &message] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
     assert!(cli.run(&["instance", "moves", "acme", host]).await.out.contains("preparing"));
 }
 
