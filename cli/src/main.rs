@@ -16,6 +16,8 @@ mod input;
 mod interrupt;
 mod log;
 mod output;
+mod pages;
+mod parse;
 mod roles;
 mod runtime;
 mod settings;

@@ -12,7 +12,7 @@ use crate::client::Api;
 use crate::exit::{Ending, Exit};
 use crate::input;
 use crate::output::{details, moment, or_dash, short, table};
-use crate::runtime;
+use crate::{pages, parse, runtime};
 
 /// The largest arguments that are read from a file or stdin; the API takes less.
 const MAX_ARGS_BYTES: u64 = 4 * 1024 * 1024;
@@ -60,7 +60,7 @@ pub(crate) struct Enqueue {
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i64>,
     /// Earliest start, such as 2026-01-31T08:00:00Z [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse::time)]
     run_at: Option<DateTime<Utc>>,
     /// Failures that end the job
     #[arg(long, value_name = "N")]
@@ -107,8 +107,9 @@ pub(crate) struct List {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     /// The job's id
+    #[arg(value_parser = parse::id)]
     id: Uuid,
-    /// Show its ended attempts
+    /// Show the attempts that ended before its last one: failed, snoozed, interrupted or released
     #[arg(long)]
     attempts: bool,
     /// Show the steps that its handler recorded
@@ -122,6 +123,7 @@ pub(crate) struct Show {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Act {
     /// The job's id
+    #[arg(value_parser = parse::id)]
     id: Uuid,
     /// Why, for the audit trail
     #[arg(long)]
@@ -190,15 +192,14 @@ fn arguments(args: &Enqueue) -> anyhow::Result<Value> {
 }
 
 async fn list(context: &Context, api: &Api, args: List) -> anyhow::Result<()> {
-    let filter = JobFilter {
-        state: args.state,
-        kind: args.kind,
-        queue: args.queue,
-        tag: args.tag,
-        limit: args.limit,
-        cursor: args.cursor,
-    };
-    let page = api.call(|client| client.jobs(&filter)).await?;
+    let mut filter =
+        JobFilter { state: args.state, kind: args.kind, queue: args.queue, tag: args.tag, limit: None, cursor: None };
+    let page = pages::filled(args.limit, args.cursor, async |missing, cursor| {
+        filter.limit = Some(missing);
+        filter.cursor = cursor;
+        api.call(|client| client.jobs(&filter)).await
+    })
+    .await?;
     context.output.page(&page, "no such jobs", |jobs| {
         table(
             &["id", "kind", "queue", "state", "attempt", "run at", "progress"],
@@ -238,7 +239,7 @@ async fn show(context: &Context, api: &Api, args: &Show) -> anyhow::Result<()> {
 
 fn attempts_told(attempts: &[Attempt]) -> String {
     if attempts.is_empty() {
-        return "No attempt has ended without ending the job.".to_owned();
+        return "No earlier attempts: what the last one came to is in the job's own lines.".to_owned();
     }
     let rows = attempts.iter().map(|it| {
         [
@@ -250,7 +251,7 @@ fn attempts_told(attempts: &[Attempt]) -> String {
             it.error.as_ref().map_or_else(String::new, |error| short(&error.to_string(), CELL_CHARS)),
         ]
     });
-    format!("Attempts\n{}", table(&["attempt", "outcome", "fences", "started", "ended", "error"], rows))
+    format!("Earlier attempts\n{}", table(&["attempt", "outcome", "fences", "started", "ended", "error"], rows))
 }
 
 fn steps_told(steps: &[Step]) -> String {

@@ -12,7 +12,7 @@ use wire::{IdentityKind, KeyScopes, NewIdentity, NewKey, Reason};
 use super::Context;
 use crate::exit::Exit;
 use crate::output::{moment, or_dash, table};
-use crate::{database, runtime};
+use crate::{database, parse, runtime};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -20,7 +20,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example: LEASEHOLD_DATABASE_URL=postgres://… leasehold key bootstrap > admin.key\n\n\
         The key is printed once and kept nowhere. It works until it is revoked.")]
     Bootstrap,
-    /// Create a key, for an identity that exists or with a new one
+    /// Create a key, for an identity that exists (--identity) or with a new one (--new-identity and --kind)
     #[command(after_help = "Examples:\n  \
         leasehold key create 'acme in production' --new-identity acme --kind app --app acme\n  \
         leasehold key create laptop --new-identity ada --kind person --role operator\n\n\
@@ -33,6 +33,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example: leasehold key revoke 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'laptop lost'")]
     Revoke {
         /// The key's id
+        #[arg(value_parser = parse::id)]
         id: Uuid,
         /// Why, for the audit trail
         #[arg(long)]
@@ -44,8 +45,8 @@ pub(crate) enum Command {
 pub(crate) struct Create {
     /// What the key is for
     name: String,
-    /// The identity that it belongs to
-    #[arg(long, value_name = "ID", conflicts_with_all = ["new_identity", "kind", "roles"], required_unless_present = "new_identity")]
+    /// The identity that it belongs to; --new-identity makes one instead
+    #[arg(long, value_name = "ID", value_parser = parse::id, conflicts_with_all = ["new_identity", "kind", "roles"], required_unless_present = "new_identity")]
     identity: Option<Uuid>,
     /// An identity to create with it
     #[arg(long, value_name = "NAME", requires = "kind")]
@@ -66,7 +67,7 @@ pub(crate) struct Create {
     #[arg(long = "node", value_name = "NODE")]
     nodes: Vec<String>,
     /// When the key stops working, such as 2027-01-31T00:00:00Z
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse::time)]
     expires_at: Option<DateTime<Utc>>,
 }
 

@@ -101,6 +101,29 @@ async fn an_instance_is_registered_shown_and_moved_once() {
 }
 
 #[tokio::test]
+async fn a_region_keeps_what_a_change_does_not_name() {
+    let system = System::start().await;
+    let cli = &system.cli;
+    define(&system, "eu", true).await;
+    let mut expected = cli.json(&["region", "list"]).await["items"][0].clone();
+    for (flags, field, value) in [
+        (&["--name", "Europe"], "name", serde_json::json!("Europe")),
+        (&["--home", "--dormant"], "home", true.into()),
+        (&["--armed=false", "--home"], "armed", false.into()),
+    ] {
+        let changed = cli.json(&[&["region", "set", "eu"], flags.as_slice()].concat()).await;
+        expected[field] = value;
+        expected["dormant"] = changed["dormant"].clone();
+        expected["serial"] = changed["serial"].clone();
+        assert_eq!(changed, expected, "{flags:?}");
+    }
+    assert_eq!(expected["dormant"], true, "kept by the last change");
+    let absent = cli.run(&["region", "set", "uk", "--armed", "--name", "Kingdom"]).await;
+    assert_eq!(absent.code, Some(2), "{}", absent.err);
+    assert!(absent.err.contains("a new one needs --data-bucket"), "{}", absent.err);
+}
+
+#[tokio::test]
 async fn one_worker_a_box() {
     let system = System::start().await;
     define(&system, "eu", true).await;

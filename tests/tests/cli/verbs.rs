@@ -69,12 +69,14 @@ async fn a_unique_key_and_an_idempotency_key_make_one_job_of_two_calls() {
 async fn bad_input_is_told_with_its_place_and_an_exit_code_of_its_kind() {
     let system = System::start().await;
     let absent = "01890a5d-ac96-774b-bcce-b302099a8057";
-    let cases: [(&[&str], i32, &str); 6] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["job", "enqueue", "no.such"], 4, "--allow-unknown-kind"),
         (&["job", "enqueue", "system.sleep", "--args", "{\"sm\": 1}"], 2, "/args/sm"),
         (&["job", "enqueue", "system.noop", "--args", "{"], 2, "not JSON"),
         (&["job", "enqueue", "system.noop", "--priority", "101"], 2, "priority"),
         (&["job", "show", absent], 4, "not_found"),
+        (&["job", "show", "ledger"], 2, "<ID>': an id has the form 01890a5d-"),
+        (&["job", "enqueue", "system.noop", "--run-at", "noon"], 2, "--run-at <TIME>': a time has a date"),
         (&["job", "cancel", absent], 4, "not_found"),
     ];
     for (args, code, words) in cases {

@@ -125,6 +125,15 @@ impl Client {
         Ok(self.send(self.request(Method::PUT, &["v1", "regions", code]).json(region)).await?.value)
     }
 
+    /// Changes a region; refuses when it changed since it had this serial.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn change_region(&self, code: &str, region: &RegionRequest, serial: i64) -> Result<Region, Error> {
+        let request = self.request(Method::PUT, &["v1", "regions", code]).header("if-match", format!("\"{serial}\""));
+        Ok(self.send(request.json(region)).await?.value)
+    }
+
     /// Every region.
     ///
     /// # Errors
