@@ -18,21 +18,23 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use crate::clock::Timestamp;
-use crate::ids::{BatchId, JobId, Kind, QueueName, WorkerId};
+use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::Lease;
 
 mod operation;
 pub mod policy;
+mod poll;
 pub mod state;
 mod store;
 mod view;
 
 pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
+pub use poll::{Leased, Look, PollRequest, Polled, Renewed, WorkerSpec};
 pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
-pub use store::lease::{lease_next, renew};
+pub use store::lease::{lease_next, poll};
 pub use store::maintenance::{Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
@@ -40,11 +42,12 @@ pub use store::read::{get, list};
 pub use store::read_parts::{
     attempts, attempts_before, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
 };
+pub use store::renew::renew;
 pub use store::settle::{complete_swiftly, settle};
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
 pub use store::workers::{
-    drain_worker, list_workers, live_workers, register_worker, seen_worker, stop_worker, worker, workers_before,
+    drain_worker, list_workers, register_worker, seen_worker, stop_worker, worker, workers_before,
 };
 pub use view::{
     Attempt, ChangeMarks, Filter, Job, LeaseView, LogLine, Overview, Page, Progress, QueueView, RefusedWrite, Step,
@@ -225,66 +228,6 @@ impl Enqueued {
             Self::Created(id) | Self::Existing(id) => id,
         }
     }
-}
-
-/// What a worker serves.
-#[derive(Debug, Clone)]
-pub struct WorkerSpec {
-    /// The process.
-    pub worker: WorkerId,
-    /// The queues that it names.
-    pub queues: Vec<QueueName>,
-    /// The kinds that it can run, each with the life of its leases.
-    pub kinds: Vec<(Kind, Duration)>,
-}
-
-/// A job under a fresh lease.
-#[derive(Debug, Clone)]
-pub struct Leased {
-    /// The right to write.
-    pub lease: Lease,
-    /// What was leased by the same statement.
-    pub batch: BatchId,
-    /// Its kind.
-    pub kind: Kind,
-    /// The queue from which it came.
-    pub queue: QueueName,
-    /// Its arguments, not yet decoded.
-    pub args: Value,
-    /// 1 for the first.
-    pub attempt: i32,
-    /// Failures that end it.
-    pub max_attempts: i32,
-    /// Leases lost so far.
-    pub interruptions: i32,
-    /// Run time of this lease.
-    pub deadline: Option<Duration>,
-    /// When it was enqueued.
-    pub created_at: Timestamp,
-    /// When it was due.
-    pub run_at: Timestamp,
-    /// When the lease began, on the database's clock.
-    pub leased_at: Timestamp,
-    /// When the lease ends unless renewed, on the database's clock.
-    pub expires_at: Timestamp,
-    /// W3C trace context of the enqueuer.
-    pub traceparent: Option<String>,
-}
-
-/// What a renewal learned.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Renewed {
-    /// The lease lives on.
-    Alive,
-    /// The lease lives on, but somebody asks the handler to end.
-    CancelRequested {
-        /// Why, in the asker's words.
-        reason: String,
-    },
-    /// The lease is the job's, but another session holds its row: not renewed, ask again soon.
-    Busy,
-    /// The lease is gone.
-    Lost,
 }
 
 /// How a lease ended, in the words of its holder.

@@ -16,7 +16,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use domain::ids::{Kind, QueueName, WorkerId};
-use domain::queue::{Backoff, Fate, KindSpec, Leased, NewJob, Outcome, Progress, Renewed, Settlement, WorkerSpec};
+use domain::queue::{
+    Backoff, Fate, KindSpec, Leased, NewJob, Outcome, PollRequest, Progress, Renewed, Settlement, WorkerSpec,
+};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -140,7 +142,8 @@ async fn hold(store: &dyn LeaseStore, lease: Duration, go: &Path, answer: &Path)
         kinds: vec![(kind.clone(), lease)],
     };
     let leased = loop {
-        if let Some(leased) = store.lease(&worker, 1, &[]).await?.pop() {
+        let request = PollRequest { limit: 1, ended: &[], look: false, wall_clock: None };
+        if let Some(leased) = store.poll(&worker, &request).await?.leased.pop() {
             break leased;
         }
         tokio::time::sleep(POLL).await;

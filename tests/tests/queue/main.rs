@@ -10,6 +10,7 @@ mod fences;
 mod leasing;
 mod model;
 mod operating;
+mod polling;
 mod races;
 mod rescuing;
 mod settling;

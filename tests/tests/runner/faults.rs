@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::ids::{BatchId, JobId, WorkerId};
+use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
-use domain::queue::{Enqueued, Fate, Leased, NewJob, Operation, Progress, Renewed, Settlement, Step, WorkerSpec};
+use domain::queue::{
+    Enqueued, Fate, NewJob, Operation, PollRequest, Polled, Progress, Renewed, Settlement, Step, WorkerSpec,
+};
 use tests::db::Database;
 use tokio::sync::watch;
 use workers::seam::{LeaseStore, PgLeaseStore, Registration, StoreError, Swept};
@@ -42,8 +44,11 @@ pub struct Faults {
     held: AtomicUsize,
     /// The most of them at any time.
     pub most_held: AtomicUsize,
-    /// Renewals asked.
+    /// Renewals, polls, sweeps and beats asked.
     pub renewals: AtomicUsize,
+    pub polls: AtomicUsize,
+    pub sweeps: AtomicUsize,
+    pub beats: AtomicUsize,
 }
 
 /// A door that a test shuts and opens.
@@ -116,17 +121,19 @@ impl LeaseStore for Faulty {
         Arc::new(Self { inner: self.inner.on_own_connections(), faults: Arc::clone(&self.faults) })
     }
 
-    async fn lease(&self, worker: &WorkerSpec, limit: u16, ended: &[BatchId]) -> Result<Vec<Leased>, StoreError> {
+    async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
         if Faults::take(&self.faults.leasings_fail) {
             return Err(away());
         }
-        let leased = self.inner.lease(worker, limit, ended).await?;
+        self.faults.polls.fetch_add(1, SeqCst);
+        let polled = self.inner.poll(worker, request).await?;
+        let leased = &polled.leased;
         if !leased.is_empty() {
             self.faults.leasing.pass().await;
         }
         let held = self.faults.held.fetch_add(leased.len(), SeqCst) + leased.len();
         self.faults.most_held.fetch_max(held, SeqCst);
-        Ok(leased)
+        Ok(polled)
     }
 
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {
@@ -187,7 +194,8 @@ impl LeaseStore for Faulty {
         self.inner.register(worker).await
     }
 
-    async fn seen(&self, worker: WorkerId, wall_clock: Option<Timestamp>) -> Result<u32, StoreError> {
+    async fn seen(&self, worker: WorkerId, wall_clock: Timestamp) -> Result<(), StoreError> {
+        self.faults.beats.fetch_add(1, SeqCst);
         self.inner.seen(worker, wall_clock).await
     }
 
@@ -201,6 +209,7 @@ impl LeaseStore for Faulty {
 
     async fn sweep(&self, limit: u16) -> Result<Swept, StoreError> {
         assert!(!self.faults.sweep_dies.swap(false, SeqCst), "a fault of the test's making");
+        self.faults.sweeps.fetch_add(1, SeqCst);
         self.inner.sweep(limit).await
     }
 

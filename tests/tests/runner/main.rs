@@ -3,6 +3,7 @@
 mod cancel;
 mod drain;
 mod faults;
+mod idle;
 mod leases;
 mod logs;
 mod outages;
@@ -42,6 +43,9 @@ on_every_engine! {
     takeover::a_late_result_is_refused_kept_and_counted;
     leases::a_handler_is_stopped_before_its_lease_ends_when_renewals_hang;
     leases::renewals_that_fail_for_a_while_stop_nobody;
+    idle::an_idle_worker_polls_and_asks_nothing_else;
+    idle::a_worker_whose_slots_are_taken_still_sweeps;
+    idle::a_worker_removes_the_batches_that_it_is_done_with;
     leases::a_second_start_on_the_same_host_is_another_worker;
     leases::no_transaction_is_open_while_handlers_act;
     outcomes::a_failing_job_is_tried_until_its_attempts_are_spent;

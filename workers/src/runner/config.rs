@@ -52,7 +52,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The wait of a worker that found nothing right after it found all that it asked for.
 pub(super) const LOST_RACE_PAUSE: Duration = Duration::from_millis(4);
 /// No worker polls more rarely than this.
-pub(super) const POLL_CAP: Duration = Duration::from_secs(2);
+pub(super) const POLL_CAP: Duration = Duration::from_secs(3);
 /// Rows that one statement leases, renews, settles, rescues or stages at most: the cost of a row grows beyond 750.
 pub(super) const BATCH: u16 = 500;
 /// How often the rarer upkeep is done.

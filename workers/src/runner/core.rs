@@ -1,7 +1,6 @@
 //! What the parts of one worker share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use domain::queue::Operation;
 use tokio::sync::{Notify, mpsc};
@@ -12,6 +11,7 @@ use super::job::Registry;
 use super::keeper::Refusal;
 use super::lease::HeldLease;
 use super::meters::Meters;
+use super::rhythm::Rhythm;
 use super::settler::Request;
 use crate::seam::{LeaseStore, Registration};
 
@@ -31,8 +31,10 @@ pub(super) struct Core {
     pub(super) stop_now: CancellationToken,
     /// Somebody has work for us: looked at before the next poll.
     pub(super) wake: Arc<Notify>,
-    /// Live workers, by the last beat's answer; spreads the polls.
-    pub(super) live_workers: AtomicU32,
+    /// When this worker polls and looks, and what it last heard of its peers.
+    pub(super) rhythm: Rhythm,
+    /// The sweeps have work, as a poll saw.
+    pub(super) sweep_wanted: Notify,
     /// Bounded by the leases that are held.
     pub(super) settlements: mpsc::UnboundedSender<Request>,
     pub(super) refusals: mpsc::Sender<Refusal>,

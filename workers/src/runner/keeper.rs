@@ -5,7 +5,6 @@
 //! waits for no answer of the database, so it works while a renewal hangs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use domain::clock::Timestamp;
@@ -166,36 +165,39 @@ async fn stop_in_time(core: &Core) {
     }
 }
 
-/// Registers the worker and says that it lives, with its wall clock: reported, never used.
+/// Registers the worker, and says that it lives where its polls do not, with its wall clock: reported, never used
+///
 async fn beat(core: &Core, store: &dyn LeaseStore) {
     let mut outage = Outage::new("beating");
-    let mut registered = false;
     let worker = core.registration.spec.worker;
+    while let Err(error) = in_time(store.register(&core.registration)).await {
+        sleep(outage.failed(&error)).await;
+    }
+    outage.over();
+    core.registered.cancel();
     loop {
-        let heard = timeout(ANSWER_LIMIT, async {
-            if !registered {
-                store.register(&core.registration).await?;
+        // A little later than a poll would: those of an idle worker say it in passing.
+        sleep(BEAT_INTERVAL / 4).await;
+        let now = Instant::now();
+        if core.rhythm.misses_beat(now) {
+            match in_time(store.seen(worker, wall_clock())).await {
+                Ok(()) => {
+                    outage.over();
+                    core.rhythm.beaten(now);
+                }
+                Err(error) => sleep(outage.failed(&error)).await,
             }
-            store.seen(worker, Some(wall_clock())).await
-        })
-        .await
-        .unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())));
-        match heard {
-            Ok(live) => {
-                outage.over();
-                registered = true;
-                core.registered.cancel();
-                core.live_workers.store(live.max(1), Ordering::Relaxed);
-                sleep(BEAT_INTERVAL.mul_f64(0.8 + entropy::fraction() / 5.0)).await;
-            }
-            Err(error) => sleep(outage.failed(&error)).await,
         }
     }
 }
 
+async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())))
+}
+
 /// The one look at this machine's wall clock: to report how far it is off.
 #[allow(clippy::disallowed_methods, reason = "the report of a skewed clock is what it is for")]
-fn wall_clock() -> Timestamp {
+pub(super) fn wall_clock() -> Timestamp {
     SystemTime::now().into()
 }
 

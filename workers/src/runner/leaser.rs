@@ -1,21 +1,21 @@
 //! The loop that leases jobs: as many as there are free slots, never more; at once while jobs keep coming, and by
-//! jittered polls while none do.
+//! polls in turn with other workers while none do.
 //!
 //! Workers that look at once look at the same jobs, and what one of them has locked the others pass by: an empty answer
 //! right after a full one is a lost race rather than an empty queue, and is asked again after a few milliseconds.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use domain::entropy;
-use domain::queue::Leased;
+use domain::queue::{Leased, PollRequest, Polled};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, POLL_CAP, POLL_INTERVAL};
+use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE};
 use super::core::Core;
 use super::grip::Grip;
+use super::keeper;
 use super::lease::HeldLease;
 use super::meters;
 use super::outage::Outage;
@@ -39,14 +39,25 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         let limit = u16::try_from(free).unwrap_or(BATCH).min(BATCH);
         // Before the request: the local deadline counts from here.
         let sent = Instant::now();
-        // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
         let ended = core.held.ended_batches();
-        let answer = timeout(ANSWER_LIMIT, core.store.lease(&core.registration.spec, limit, &ended)).await;
+        let wall_clock = core.rhythm.wants_beat(sent).then(keeper::wall_clock);
+        let request = PollRequest { limit, ended: &ended, look: core.rhythm.wants_look(sent), wall_clock };
+        // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
+        let answer = timeout(ANSWER_LIMIT, core.store.poll(&core.registration.spec, &request)).await;
         let pause = match answer.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
-            Ok(leased) => {
+            Ok(Polled { leased, look }) => {
                 outage.over();
                 meters::lease_took(sent.elapsed());
                 core.held.batches_removed(&ended);
+                if wall_clock.is_some() {
+                    core.rhythm.beaten(sent);
+                }
+                if let Some(look) = &look {
+                    core.rhythm.heard(look, sent);
+                    if look.expired || look.due {
+                        core.sweep_wanted.notify_one();
+                    }
+                }
                 let found = leased.len();
                 let was_full = std::mem::replace(&mut last_was_full, found >= usize::from(limit));
                 for job in leased {
@@ -62,7 +73,11 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     linger(&core).await;
                     continue;
                 }
-                pause_after_nothing(was_full, core.live_workers.load(Ordering::Relaxed))
+                match look {
+                    _ if was_full => LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction()),
+                    Some(look) => core.rhythm.until_turn(&look),
+                    None => core.rhythm.a_round(),
+                }
             }
             Err(error) => outage.failed(&error),
         };
@@ -114,34 +129,4 @@ fn hold(core: &Core, leased: Leased, sent: Instant) -> HeldLease {
         node.id = core.registration.node.as_deref(),
     );
     HeldLease::new(leased, life, sent, meter, span)
-}
-
-/// The wait after an empty answer.
-fn pause_after_nothing(last_was_full: bool, live_workers: u32) -> Duration {
-    if last_was_full { LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction()) } else { poll_interval(live_workers) }
-}
-
-/// Many workers share one interval between them; a fifth of jitter keeps them apart.
-pub(super) fn poll_interval(live_workers: u32) -> Duration {
-    let interval = POLL_INTERVAL.saturating_mul(live_workers.max(1)).min(POLL_CAP);
-    interval.mul_f64(0.8 + entropy::fraction() * 0.4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_lost_a_race_beside_a_full_queue_looks_again_at_once() {
-        assert!(pause_after_nothing(true, 1000) <= LOST_RACE_PAUSE * 2);
-        assert!(pause_after_nothing(true, 1) >= LOST_RACE_PAUSE / 2, "not hot");
-        assert!(pause_after_nothing(false, 1) >= POLL_INTERVAL.mul_f64(0.8));
-    }
-
-    #[test]
-    fn polls_of_many_workers_are_rarer_up_to_the_cap() {
-        assert!(poll_interval(0) <= POLL_INTERVAL.mul_f64(1.2));
-        assert!(poll_interval(4) >= POLL_INTERVAL.mul_f64(3.2));
-        assert!(poll_interval(1000) <= POLL_CAP.mul_f64(1.2));
-    }
 }

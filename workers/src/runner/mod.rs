@@ -20,7 +20,6 @@
 //! worker ends with an error: a runner without its renewals is no runner.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use domain::ids::WorkerId;
@@ -46,6 +45,7 @@ mod leaser;
 mod meters;
 mod outage;
 mod plain;
+mod rhythm;
 mod settler;
 mod upkeep;
 
@@ -190,7 +190,8 @@ impl Builder {
             drained: CancellationToken::new(),
             stop_now,
             wake,
-            live_workers: AtomicU32::new(1),
+            rhythm: rhythm::Rhythm::default(),
+            sweep_wanted: Notify::new(),
             settlements: settle,
             refusals: refuse,
         });

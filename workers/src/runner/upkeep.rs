@@ -1,43 +1,51 @@
 //! What any worker does beside its jobs: bounded sweeps without a leader, and its counts.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, FLUSH_INTERVAL, UPKEEP_INTERVAL};
+use super::config::{ANSWER_LIMIT, BATCH, FLUSH_INTERVAL};
 use super::core::Core;
-use super::leaser::poll_interval;
 use super::outage::Outage;
 use crate::seam::{StoreError, Swept};
 
-/// Rescues expired leases and stages due jobs at the pace of the polls, and at once while a sweep stops at its bound;
-/// the rarer upkeep now and then.
+/// Rescues expired leases and stages due jobs when a poll saw that there are some, and at the pace of the polls while
+/// this worker's slots are taken and it does not poll; at once while a sweep stops at its bound. The rarer upkeep now and
+/// then.
 pub(super) async fn sweep(core: Arc<Core>) {
     let mut outage = Outage::new("sweeping");
-    let mut last_upkeep: Option<Instant> = None;
     loop {
-        let swept = timeout(ANSWER_LIMIT, async {
-            let swept = core.store.sweep(BATCH).await?;
-            if last_upkeep.is_none_or(|at| at.elapsed() >= UPKEEP_INTERVAL) {
-                // Counted from the try: upkeep that fails must not be tried at the pace of the polls.
-                last_upkeep = Some(Instant::now());
-                core.store.upkeep().await?;
+        let wanted = tokio::select! {
+            () = core.sweep_wanted.notified() => true,
+            () = sleep(core.rhythm.a_round()) => false,
+        };
+        loop {
+            let now = Instant::now();
+            let upkeep = core.rhythm.takes_upkeep(now);
+            if !wanted && !upkeep && !core.rhythm.is_blind(now) {
+                break;
             }
-            Ok(swept)
-        })
-        .await
-        .unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())));
-        match swept {
-            Ok(swept) => {
-                outage.over();
-                note(&core, swept);
-                if !swept.more {
-                    sleep(poll_interval(core.live_workers.load(Ordering::Relaxed))).await;
+            let swept = timeout(ANSWER_LIMIT, async {
+                let swept = core.store.sweep(BATCH).await?;
+                core.rhythm.looked(now);
+                if upkeep {
+                    core.store.upkeep().await?;
                 }
+                Ok(swept)
+            })
+            .await
+            .unwrap_or_else(|late| Err(StoreError::Unavailable(late.into())));
+            match swept {
+                Ok(swept) => {
+                    outage.over();
+                    note(&core, swept);
+                    if !swept.more {
+                        break;
+                    }
+                }
+                Err(error) => sleep(outage.failed(&error)).await,
             }
-            Err(error) => sleep(outage.failed(&error)).await,
         }
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::ids::{BatchId, JobId, WorkerId};
+use domain::ids::{JobId, WorkerId};
 use domain::lease::{Lease, LeaseLost};
 use domain::queue::{
-    Enqueued, Fate, Leased, NewJob, Operation, Outcome, Progress, Renewed, Settlement, Step, WorkerSpec,
+    Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step, WorkerSpec,
 };
 
 mod postgres;
@@ -79,9 +79,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// The same queue over connections that belong to the calling thread's runtime, for the thread that renews.
     fn on_own_connections(&self) -> Arc<dyn LeaseStore>;
 
-    /// Leases up to `limit` available jobs, and removes the worker's batches that `ended`: those each of whose leases is
-    /// known to have ended.
-    async fn lease(&self, worker: &WorkerSpec, limit: u16, ended: &[BatchId]) -> Result<Vec<Leased>, StoreError>;
+    /// Leases jobs, and does what else the request asks for, in one statement.
+    async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError>;
 
     /// Lengthens leases, each by its own life; the answers stand in the order of `leases`.
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError>;
@@ -123,8 +122,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Registers a worker, or confirms it.
     async fn register(&self, worker: &Registration) -> Result<(), StoreError>;
 
-    /// Notes that a worker lives; returns how many live workers there are, this one included.
-    async fn seen(&self, worker: WorkerId, wall_clock: Option<Timestamp>) -> Result<u32, StoreError>;
+    /// Notes that a worker lives, where its polls do not.
+    async fn seen(&self, worker: WorkerId, wall_clock: Timestamp) -> Result<(), StoreError>;
 
     /// Notes that a worker takes no more work.
     async fn draining(&self, worker: WorkerId) -> Result<(), StoreError>;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
-use domain::ids::{BatchId, JobId, WorkerId};
+use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::{
-    self, Enqueued, Fate, Leased, NewJob, Operation, Outcome, Progress, Renewed, Settlement, Step, WorkerSpec,
+    self, Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step,
+    WorkerSpec,
 };
 use domain::{db, idempotency};
 use sqlx::pool::PoolConnection;
@@ -128,8 +129,8 @@ impl LeaseStore for PgLeaseStore {
         Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::new(AtomicBool::new(false)) })
     }
 
-    async fn lease(&self, worker: &WorkerSpec, limit: u16, ended: &[BatchId]) -> Result<Vec<Leased>, StoreError> {
-        retried(async || queue::lease_next(&mut *self.connection().await?, worker, limit, ended).await).await
+    async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
+        retried(async || queue::poll(&mut *self.connection().await?, worker, request).await).await
     }
 
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {
@@ -226,13 +227,8 @@ impl LeaseStore for PgLeaseStore {
         .await
     }
 
-    async fn seen(&self, worker: WorkerId, wall_clock: Option<Timestamp>) -> Result<u32, StoreError> {
-        retried(async || {
-            let mut conn = self.connection().await?;
-            queue::seen_worker(&mut conn, worker, wall_clock).await?;
-            queue::live_workers(&mut conn).await
-        })
-        .await
+    async fn seen(&self, worker: WorkerId, wall_clock: Timestamp) -> Result<(), StoreError> {
+        retried(async || queue::seen_worker(&mut *self.connection().await?, worker, Some(wall_clock)).await).await
     }
 
     async fn draining(&self, worker: WorkerId) -> Result<(), StoreError> {

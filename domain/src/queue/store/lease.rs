@@ -1,15 +1,27 @@
-//! Leasing and renewing.
+//! Leasing: what a worker's poll does.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use crate::clock::millis;
 use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::{Fence, Lease};
-use crate::queue::{Leased, Renewed, WorkerSpec};
+use crate::queue::policy::SILENT_AFTER;
+use crate::queue::{Leased, Look, PollRequest, Polled, WorkerSpec};
+
+/// As [`poll`], for callers that want no more than jobs.
+///
+/// # Errors
+/// Only the database's: an empty queue is not an error.
+pub async fn lease_next(
+    conn: &mut PgConnection,
+    worker: &WorkerSpec,
+    limit: u16,
+    ended: &[BatchId],
+) -> Result<Vec<Leased>, sqlx::Error> {
+    Ok(poll(conn, worker, &PollRequest { limit, ended, look: false, wall_clock: None }).await?.leased)
+}
 
 /// Leases up to `limit` available jobs of the worker's queues and kinds, by priority, then age.
 ///
@@ -18,21 +30,19 @@ use crate::queue::{Leased, Renewed, WorkerSpec};
 /// since rows locked by others are skipped.
 /// The lease's life is counted on the database's clock; the runner stops itself one margin earlier.
 ///
-/// The same statement removes `ended`: batches of the worker's own, each of whose leases is known to have ended.
+/// The same statement removes the batches that `ended`, looks whether there is anything to sweep and tells the worker
+/// its rank where it is asked to `look`, and notes that the worker lives where it is given its `wall_clock`: a worker
+/// that has nothing to do asks the database one thing, now and then.
 ///
 /// # Errors
 /// Only the database's: an empty queue is not an error.
 ///
 /// Source: the materialized CTE stops the planner from locking more than `limit` rows (Oban, `engines/basic.ex`).
-pub async fn lease_next(
+pub async fn poll(
     conn: &mut PgConnection,
     worker: &WorkerSpec,
-    limit: u16,
-    ended: &[BatchId],
-) -> Result<Vec<Leased>, sqlx::Error> {
-    if limit == 0 {
-        return Ok(Vec::new());
-    }
+    request: &PollRequest<'_>,
+) -> Result<Polled, sqlx::Error> {
     let mut queues = Vec::with_capacity(worker.queues.len() * worker.kinds.len());
     let mut kinds = Vec::with_capacity(queues.capacity());
     let mut lease_ms = Vec::with_capacity(queues.capacity());
@@ -43,8 +53,8 @@ pub async fn lease_next(
             lease_ms.push(millis(*lease));
         }
     }
-    let ended: Vec<i64> = ended.iter().map(|batch| batch.0).collect();
-    let limit = i64::from(limit);
+    let ended: Vec<i64> = request.ended.iter().map(|batch| batch.0).collect();
+    let limit = i64::from(request.limit);
     // Callers that look at once see the same head of the queue: each looks further than it takes, so that the second
     // still finds rows that the first did not lock.
     let window = (limit * 2).max(32);
@@ -109,13 +119,41 @@ pub async fn lease_next(
             delete from lease_batches
              where id = any($7)
                and worker_id = $6
+        ), heard as (
+            update workers
+               set seen_at = (select lh_now()),
+                   clock_skew_ms = (extract(epoch from $9::timestamptz - (select lh_now())) * 1000)::bigint
+             where id = $6
+               and $9::timestamptz is not null
+        ), peers as materialized (
+            -- Who polls for the same jobs; the look's columns stay null where nobody asked.
+            select count(*) as live, count(*) filter (where id < $6) as rank
+              from (
+                   select id
+                     from workers
+                    where $8
+                      and seen_at > (select lh_now()) - $10::float8 * interval '1 second'
+                      and stopped_at is null
+                      and draining_at is null
+                      and queues && $1::text[]
+                    limit 1000
+                   ) w
+        ), look as (
+            select $8 and exists (select from lease_batches where expires_at < (select lh_now())) as expired,
+                   $8 and exists (select from jobs where not ready and run_at <= (select lh_now())) as due,
+                   live, rank,
+                   (extract(epoch from (select lh_now())) * 1000)::bigint as now_ms
+              from peers
         )
-        select id as "id!: JobId", kind as "kind!: Kind", queue as "queue!: QueueName", args as "args!",
-               attempt as "attempt!", max_attempts as "max_attempts!", interruptions as "interruptions!", deadline_ms,
-               created_at as "created_at!", run_at as "run_at!", priority as "priority!", fence as "fence!: Fence",
-               leased_at as "leased_at!", lease_expires_at as "expires_at!", traceparent,
-               (select id from batch) as "batch!: BatchId"
-          from leased
+        select l.id as "id?: JobId", l.kind as "kind?: Kind", l.queue as "queue?: QueueName", l.args as "args?",
+               l.attempt as "attempt?", l.max_attempts as "max_attempts?", l.interruptions as "interruptions?",
+               l.deadline_ms as "deadline_ms?", l.created_at as "created_at?", l.run_at as "run_at?",
+               l.priority as "priority?", l.fence as "fence?: Fence", l.leased_at as "leased_at?",
+               l.lease_expires_at as "expires_at?", l.traceparent as "traceparent?",
+               (select id from batch) as "batch?: BatchId",
+               k.expired as "expired!", k.due as "due!", k.live as "live!", k.rank as "rank!", k.now_ms as "now_ms!"
+          from look k
+          left join leased l on true
         "#,
         &queues as &[&str],
         &kinds as &[&str],
@@ -124,111 +162,46 @@ pub async fn lease_next(
         limit,
         worker.worker.0,
         &ended,
+        request.look,
+        request.wall_clock,
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_all(conn)
     .await?;
-    let mut leased: Vec<(i16, Leased)> = rows
-        .into_iter()
-        .map(|r| {
-            let job = Leased {
-                lease: Lease { job: r.id, fence: r.fence },
-                batch: r.batch,
-                kind: r.kind,
-                queue: r.queue,
-                args: r.args,
-                attempt: r.attempt,
-                max_attempts: r.max_attempts,
-                interruptions: r.interruptions,
+    let look = rows.first().filter(|_| request.look).map(|r| Look {
+        expired: r.expired,
+        due: r.due,
+        // Whoever asks lives, though its own row may say so a little later.
+        live: u32::try_from(r.live).unwrap_or(u32::MAX).max(1),
+        rank: u32::try_from(r.rank).unwrap_or(0),
+        now_ms: r.now_ms.unsigned_abs(),
+    });
+    let mut leased: Vec<(i16, Leased)> = Vec::with_capacity(rows.len());
+    for r in rows {
+        // One row without a job tells of the look alone.
+        let Some((id, fence)) = r.id.zip(r.fence) else { continue };
+        let job = (|| {
+            Some(Leased {
+                lease: Lease { job: id, fence },
+                batch: r.batch?,
+                kind: r.kind?,
+                queue: r.queue?,
+                args: r.args?,
+                attempt: r.attempt?,
+                max_attempts: r.max_attempts?,
+                interruptions: r.interruptions?,
                 deadline: r.deadline_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
-                created_at: r.created_at,
-                run_at: r.run_at,
-                leased_at: r.leased_at,
-                expires_at: r.expires_at,
+                created_at: r.created_at?,
+                run_at: r.run_at?,
+                leased_at: r.leased_at?,
+                expires_at: r.expires_at?,
                 traceparent: r.traceparent,
-            };
-            (r.priority, job)
-        })
-        .collect();
+            })
+        })();
+        let job = job.ok_or(sqlx::Error::Decode("a leased job lacks a column that is never null".into()))?;
+        leased.push((r.priority.unwrap_or_default(), job));
+    }
     // An update returns its rows in no order of ours.
     leased.sort_by(|(pa, a), (pb, b)| (pa, a.run_at, a.lease.job).cmp(&(pb, b.run_at, b.lease.job)));
-    Ok(leased.into_iter().map(|(_, job)| job).collect())
-}
-
-/// Lengthens many leases in one statement, each by its own life; the answers stand in the order of `leases`.
-///
-/// A cancellation that somebody asked for comes back in the answer, so it reaches the handler within a third of a lease
-/// without any notification (Q-031).
-///
-/// A row that another session holds is passed by and answered with [`Renewed::Busy`]: it must not let the other leases
-/// of the worker lapse.
-///
-/// # Errors
-/// Only the database's: then nothing is known, and the holder stops at its own, earlier deadline.
-pub async fn renew(conn: &mut PgConnection, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, sqlx::Error> {
-    let ids: Vec<Uuid> = leases.iter().map(|(l, _)| l.job.0).collect();
-    let fences: Vec<i64> = leases.iter().map(|(l, _)| l.fence.0).collect();
-    let lease_ms: Vec<i64> = leases.iter().map(|(_, life)| millis(*life)).collect();
-    let rows = sqlx::query!(
-        r#"
-        with asked as (
-            select *
-              from unnest($1::uuid[], $2::bigint[], $3::bigint[]) as a(id, fence, lease_ms)
-        ), held as materialized (
-            select j.id, a.lease_ms
-              from asked a
-              join jobs j on j.id = a.id
-             where j.fence = a.fence
-               and j.state = 'running'
-             order by j.id
-               for update of j skip locked
-        )
-        update jobs j
-           set lease_expires_at = (select lh_now()) + h.lease_ms * interval '1 ms'
-          from held h
-         where j.id = h.id
-        returning j.id as "id: JobId", j.fence as "fence: Fence", j.cancel_requested_at is not null as "cancelled!",
-                  j.cancel_reason
-        "#,
-        &ids,
-        &fences,
-        &lease_ms,
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    let mut known: HashMap<Lease, Renewed> = rows
-        .into_iter()
-        .map(|r| {
-            let told = if r.cancelled {
-                Renewed::CancelRequested { reason: r.cancel_reason.unwrap_or_default() }
-            } else {
-                Renewed::Alive
-            };
-            (Lease { job: r.id, fence: r.fence }, told)
-        })
-        .collect();
-    let missed: Vec<Lease> = leases.iter().map(|(l, _)| *l).filter(|lease| !known.contains_key(lease)).collect();
-    if !missed.is_empty() {
-        known.extend(still_held(conn, &missed).await?.into_iter().map(|lease| (lease, Renewed::Busy)));
-    }
-    Ok(leases.iter().map(|(lease, _)| known.remove(lease).unwrap_or(Renewed::Lost)).collect())
-}
-
-/// Which of these leases are their jobs' as far as is committed: a look that waits for no lock.
-pub(super) async fn still_held(conn: &mut PgConnection, leases: &[Lease]) -> Result<Vec<Lease>, sqlx::Error> {
-    let ids: Vec<Uuid> = leases.iter().map(|l| l.job.0).collect();
-    let fences: Vec<i64> = leases.iter().map(|l| l.fence.0).collect();
-    let rows = sqlx::query!(
-        r#"
-        select j.id as "id: JobId", j.fence as "fence: Fence"
-          from unnest($1::uuid[], $2::bigint[]) as a(id, fence)
-          join jobs j on j.id = a.id
-         where j.fence = a.fence
-           and j.state = 'running'
-        "#,
-        &ids,
-        &fences,
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|r| Lease { job: r.id, fence: r.fence }).collect())
+    Ok(Polled { leased: leased.into_iter().map(|(_, job)| job).collect(), look })
 }

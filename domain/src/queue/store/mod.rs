@@ -8,6 +8,7 @@ pub mod marks;
 pub mod operate;
 pub mod read;
 pub mod read_parts;
+pub mod renew;
 pub mod settle;
 pub mod submit;
 pub mod under_lease;

@@ -110,7 +110,7 @@ async fn wait_for_rows(
     settled: &mut HashMap<Lease, Fate>,
 ) -> Result<(), sqlx::Error> {
     let began = Instant::now();
-    let busy: HashSet<Lease> = super::lease::still_held(&mut *conn, leases).await?.into_iter().collect();
+    let busy: HashSet<Lease> = super::renew::still_held(&mut *conn, leases).await?.into_iter().collect();
     for settlement in settlements {
         if !busy.contains(&settlement.lease) || settled.contains_key(&settlement.lease) {
             continue;

@@ -68,30 +68,6 @@ pub async fn seen_worker(
     Ok(())
 }
 
-/// How many workers were heard lately and take work: what their polls are spread by. Counted up to 10,000.
-///
-/// # Errors
-/// Only the database's.
-pub async fn live_workers(conn: &mut PgConnection) -> Result<u32, sqlx::Error> {
-    let live = sqlx::query_scalar!(
-        r#"
-        select count(*) as "live!"
-          from (
-               select
-                 from workers
-                where seen_at > (select lh_now()) - $1::float8 * interval '1 second'
-                  and stopped_at is null
-                  and draining_at is null
-                limit 10000
-               ) w
-        "#,
-        SILENT_AFTER.as_secs_f64(),
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok(u32::try_from(live).unwrap_or(1))
-}
-
 /// Notes that a worker takes no more work.
 ///
 /// # Errors

@@ -1,0 +1,106 @@
+//! What a worker asks of the queue and is told: its polls, its leases and their renewals.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::ids::{BatchId, Kind, QueueName, WorkerId};
+use crate::lease::Lease;
+
+/// What a worker serves.
+#[derive(Debug, Clone)]
+pub struct WorkerSpec {
+    /// The process.
+    pub worker: WorkerId,
+    /// The queues that it names.
+    pub queues: Vec<QueueName>,
+    /// The kinds that it can run, each with the life of its leases.
+    pub kinds: Vec<(Kind, Duration)>,
+}
+
+/// What a worker asks when it polls.
+#[derive(Debug, Clone, Copy)]
+pub struct PollRequest<'a> {
+    /// Jobs that it takes at most; 0 leases nothing.
+    pub limit: u16,
+    /// Its batches each of whose leases is known to have ended: they are removed.
+    pub ended: &'a [BatchId],
+    /// Whether to look for work of the sweeps too.
+    pub look: bool,
+    /// The worker's own clock, to note that it lives and how far its clock is off; `None` notes nothing.
+    pub wall_clock: Option<Timestamp>,
+}
+
+/// What a poll found.
+#[derive(Debug, Clone, Default)]
+pub struct Polled {
+    /// Jobs under fresh leases, in order.
+    pub leased: Vec<Leased>,
+    /// What it saw beside, where it was asked to look.
+    pub look: Option<Look>,
+}
+
+/// What a poll sees beside jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// A lease has expired: [`super::rescue_expired`] has work.
+    pub expired: bool,
+    /// The time of a job has come: [`super::stage_due`] has work.
+    pub due: bool,
+    /// Live workers that poll for some of the same queues, the asker included; counted up to 1,000.
+    pub live: u32,
+    /// How many of them come before the asker.
+    pub rank: u32,
+    /// The database's clock, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// A job under a fresh lease.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    /// The right to write.
+    pub lease: Lease,
+    /// What was leased by the same statement.
+    pub batch: BatchId,
+    /// Its kind.
+    pub kind: Kind,
+    /// The queue from which it came.
+    pub queue: QueueName,
+    /// Its arguments, not yet decoded.
+    pub args: Value,
+    /// 1 for the first.
+    pub attempt: i32,
+    /// Failures that end it.
+    pub max_attempts: i32,
+    /// Leases lost so far.
+    pub interruptions: i32,
+    /// Run time of this lease.
+    pub deadline: Option<Duration>,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it was due.
+    pub run_at: Timestamp,
+    /// When the lease began, on the database's clock.
+    pub leased_at: Timestamp,
+    /// When the lease ends unless renewed, on the database's clock.
+    pub expires_at: Timestamp,
+    /// W3C trace context of the enqueuer.
+    pub traceparent: Option<String>,
+}
+
+/// What a renewal learned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renewed {
+    /// The lease lives on.
+    Alive,
+    /// The lease lives on, but somebody asks the handler to end.
+    CancelRequested {
+        /// Why, in the asker's words.
+        reason: String,
+    },
+    /// The lease is the job's, but another session holds its row: not renewed, ask again soon.
+    Busy,
+    /// The lease is gone.
+    Lost,
+}

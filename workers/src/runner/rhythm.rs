@@ -1,0 +1,167 @@
+//! When a worker polls: in turn with its peers, so that the queue is looked at as often as one worker alone would look
+//! at it, however many there are.
+//!
+//! Each poll brings back how many live workers serve some of the same queues and how many of them come first. On the
+//! database's clock, worker `rank` of `live` polls at every moment that is `rank` turns into a round of `live` turns.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use domain::entropy;
+use domain::queue::Look;
+
+use super::config::{BEAT_INTERVAL, POLL_CAP, POLL_INTERVAL, UPKEEP_INTERVAL};
+
+#[derive(Debug)]
+struct State {
+    live: u32,
+    rank: u32,
+    looked_at: Option<Instant>,
+    beaten_at: Option<Instant>,
+    upkept_at: Option<Instant>,
+}
+
+/// The pace of one worker's rare statements.
+#[derive(Debug)]
+pub(super) struct Rhythm {
+    state: Mutex<State>,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self { state: Mutex::new(State { live: 1, rank: 0, looked_at: None, beaten_at: None, upkept_at: None }) }
+    }
+}
+
+impl Rhythm {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a poll at `now` should look: not more often than this worker's turn comes, however often it leases.
+    pub(super) fn wants_look(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.looked_at.is_none_or(|at| now.duration_since(at) >= round(state.live) / 2)
+    }
+
+    /// Whether it is time to say that the worker lives.
+    pub(super) fn wants_beat(&self, now: Instant) -> bool {
+        self.state().beaten_at.is_none_or(|at| now.duration_since(at) >= BEAT_INTERVAL)
+    }
+
+    /// Whether no poll said so in time.
+    pub(super) fn misses_beat(&self, now: Instant) -> bool {
+        self.state().beaten_at.is_none_or(|at| now.duration_since(at) >= BEAT_INTERVAL + BEAT_INTERVAL / 2)
+    }
+
+    /// The worker said so.
+    pub(super) fn beaten(&self, now: Instant) {
+        self.state().beaten_at = Some(now);
+    }
+
+    /// Whether this worker did not look for two rounds: it polls for nothing while its slots are taken.
+    pub(super) fn is_blind(&self, now: Instant) -> bool {
+        let state = self.state();
+        state.looked_at.is_none_or(|at| now.duration_since(at) >= 2 * round(state.live))
+    }
+
+    /// A look was taken by other means than a poll.
+    pub(super) fn looked(&self, now: Instant) {
+        self.state().looked_at = Some(now);
+    }
+
+    /// What a look that was asked for at `now` said.
+    pub(super) fn heard(&self, look: &Look, now: Instant) {
+        let mut state = self.state();
+        (state.live, state.rank, state.looked_at) = (look.live, look.rank, Some(now));
+    }
+
+    /// The wait of an idle worker until its next turn, after a look whose answer just came.
+    pub(super) fn until_turn(&self, look: &Look) -> Duration {
+        let turn = turn(look.live, look.rank, look.now_ms);
+        turn + POLL_INTERVAL.mul_f64(entropy::fraction() / 10.0)
+    }
+
+    /// As [`Self::until_turn`], where no look told the time: a round, less or more.
+    pub(super) fn a_round(&self) -> Duration {
+        round(self.state().live).mul_f64(0.8 + entropy::fraction() * 0.4)
+    }
+
+    /// Whether the rarer upkeep is due: all workers together do it about once in its interval. Counted from the try.
+    pub(super) fn takes_upkeep(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let due = state.upkept_at.is_none_or(|at| now.duration_since(at) >= UPKEEP_INTERVAL * state.live.clamp(1, 100));
+        if due {
+            state.upkept_at = Some(now);
+        }
+        due
+    }
+}
+
+/// One turn for each live worker; no worker waits longer than the cap.
+fn round(live: u32) -> Duration {
+    POLL_INTERVAL.saturating_mul(live.max(1)).min(POLL_CAP)
+}
+
+/// The time until the turn of worker `rank` of `live`, at `now_ms` of the database's clock; never zero.
+fn turn(live: u32, rank: u32, now_ms: u64) -> Duration {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let round = millis(round(live));
+    // Beyond the cap several workers share a turn.
+    let offset = (u64::from(rank) * millis(POLL_INTERVAL)) % round;
+    let into = (now_ms + round - offset) % round;
+    Duration::from_millis(round - into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_share_queues_poll_in_turn() {
+        // Whatever the moment at which each asks, ten workers poll at ten moments of a round, evenly apart.
+        let moments: Vec<u64> = (0..10_u32)
+            .map(|rank| {
+                let asked_at = 1_000_000_007 + u64::from(rank) * 777;
+                let at = asked_at + u64::try_from(turn(10, rank, asked_at).as_millis()).expect("short");
+                at % 2500
+            })
+            .collect();
+        assert_eq!(moments, (0..10).map(|rank| rank * 250).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_turn_comes_within_a_round_and_is_never_at_once() {
+        for now_ms in 0..5000 {
+            for (live, rank) in [(1, 0), (2, 1), (10, 9), (1000, 999)] {
+                let wait = turn(live, rank, now_ms);
+                assert!(!wait.is_zero() && wait <= round(live), "{live} {rank} {now_ms}: {wait:?}");
+            }
+        }
+        assert_eq!(round(0), POLL_INTERVAL);
+        assert_eq!(round(1000), POLL_CAP);
+    }
+
+    #[test]
+    fn a_busy_worker_looks_once_in_a_round_and_beats_rarely() {
+        let (rhythm, start) = (Rhythm::default(), Instant::now());
+        assert!(rhythm.wants_look(start) && rhythm.wants_beat(start) && rhythm.is_blind(start));
+        let look = Look { expired: false, due: false, live: 4, rank: 1, now_ms: 0 };
+        rhythm.heard(&look, start);
+        rhythm.beaten(start);
+        let soon = start + POLL_INTERVAL;
+        assert!(!rhythm.wants_look(soon) && !rhythm.wants_beat(soon) && !rhythm.is_blind(soon));
+        assert!(rhythm.wants_look(start + round(4)) && !rhythm.is_blind(start + round(4)));
+        assert!(rhythm.is_blind(start + 2 * round(4)));
+        assert!(rhythm.wants_beat(start + BEAT_INTERVAL));
+    }
+
+    #[test]
+    fn the_rarer_upkeep_is_shared() {
+        let (rhythm, start) = (Rhythm::default(), Instant::now());
+        assert!(rhythm.takes_upkeep(start), "a worker begins with it");
+        rhythm.heard(&Look { expired: false, due: false, live: 10, rank: 3, now_ms: 0 }, start);
+        assert!(!rhythm.takes_upkeep(start + UPKEEP_INTERVAL * 9));
+        assert!(rhythm.takes_upkeep(start + UPKEEP_INTERVAL * 10));
+    }
+}
