@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::db;
-use domain::ids::{JobId, Kind, QueueName, WorkerId};
-use domain::queue::{self, KindSpec, NewJob, Outcome, Settlement, WorkerSpec};
+use domain::ids::{BatchId, JobId, Kind, QueueName, WorkerId};
+use domain::queue::{self, KindSpec, NewJob, WorkerSpec};
 use sqlx::{Connection as _, PgConnection};
 use tokio_util::sync::CancellationToken;
 use workers::jobs::Environment;
@@ -16,6 +16,8 @@ use workers::seam::PgLeaseStore;
 use crate::measure::{Figures, Meter};
 use crate::stand::Stand;
 
+/// What a handler without a result returns.
+const NOTHING: serde_json::Value = serde_json::Value::Null;
 /// Longest wait for one drain.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks at what is left.
@@ -74,19 +76,15 @@ pub async fn drain_by_statements(stand: &Stand, jobs: i64, connections: usize, b
         };
         loops.spawn(async move {
             let mut own = pool.acquire().await?;
+            let mut ended: Vec<BatchId> = Vec::new();
             loop {
-                let leased = queue::lease_next(&mut own, &spec, batch, &[]).await?;
+                let leased = queue::lease_next(&mut own, &spec, batch, &ended).await?;
                 if leased.is_empty() {
                     return Ok::<_, sqlx::Error>(());
                 }
-                let ended: Vec<Settlement> = leased
-                    .into_iter()
-                    .map(|l| Settlement {
-                        lease: l.lease,
-                        outcome: Outcome::Completed { result: serde_json::Value::Null },
-                    })
-                    .collect();
-                queue::settle(&mut own, &ended).await?;
+                let done: Vec<_> = leased.iter().map(|l| (l.lease, &NOTHING)).collect();
+                queue::complete_swiftly(&mut own, &done).await?;
+                ended = leased.first().map(|l| l.batch).into_iter().collect();
             }
         });
     }

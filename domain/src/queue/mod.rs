@@ -35,7 +35,9 @@ pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
 pub use store::lease::{lease_next, poll};
-pub use store::maintenance::{Rescued, add_throughput, cancel_ignored, ensure_partitions, rescue_expired, stage_due};
+pub use store::maintenance::{
+    Rescued, add_throughput, adopt_strays, cancel_ignored, ensure_partitions, rescue_expired, stage_due,
+};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
 pub use store::read::{get, list};

@@ -194,3 +194,36 @@ async fn the_short_way_to_complete_records_nothing_where_a_row_is_held() {
     let done = Fate::Settled(JobState::Completed);
     assert_eq!(queue::complete_swiftly(&mut conn, &asked).await.expect("answers"), [done, done]);
 }
+
+/// The net under the batches: what an older program leased, or what a fault of ours lost, is found on the next round.
+#[tokio::test]
+async fn a_stray_is_adopted_and_rescued_and_nothing_else_is() {
+    let q = Queue::start().await;
+    for _ in 0..5 {
+        q.enqueue().await;
+    }
+    let stray = q.lease().await;
+    sqlx::query("delete from lease_batches").execute(q.db.pool()).await.expect("lost");
+    let living = q.lease().await;
+    let mut conn = q.conn().await;
+    // Goes around all live jobs, two at a time.
+    let around = async |conn: &mut sqlx::PgConnection| {
+        let (mut adopted, mut after) = (0, None);
+        loop {
+            let (found, next) = queue::adopt_strays(conn, after, 2).await.expect("answers");
+            adopted += found;
+            after = next;
+            if after.is_none() {
+                return adopted;
+            }
+        }
+    };
+    q.db.clock().advance(LEASE + Duration::from_secs(50)).await;
+    assert_eq!(around(&mut conn).await, 0, "it may still be named");
+    q.db.clock().advance(Duration::from_secs(11)).await;
+    assert_eq!(around(&mut conn).await, 1);
+    assert_eq!(around(&mut conn).await, 0, "once");
+    assert_eq!(q.rescue().await.again, 2, "the stray, and the one that its batch names");
+    assert_eq!(q.job(stray.lease.job).await.interruptions, 1);
+    assert_eq!(q.job(living.lease.job).await.interruptions, 1);
+}

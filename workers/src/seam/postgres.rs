@@ -1,7 +1,7 @@
 //! The queue in PostgreSQL.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +32,8 @@ const LOCK_PATIENCE_MS: &str = "200";
 const PARTITION_DAYS: u16 = 7;
 /// Cancellations fenced off in one sweep.
 const CANCEL_BATCH: u16 = 100;
+/// Live jobs that one upkeep looks at for strays.
+const STRAY_BATCH: u16 = 5000;
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
 
@@ -43,6 +45,8 @@ pub struct PgLeaseStore {
     handlers: PgPool,
     /// The last outcomes met rows that other sessions hold.
     contested: Arc<AtomicBool>,
+    /// How far the walk after strays has come.
+    walked_to: Arc<Mutex<Option<JobId>>>,
 }
 
 impl PgLeaseStore {
@@ -55,7 +59,8 @@ impl PgLeaseStore {
         Self {
             pool: small_pool(impatient(options.clone()), RUNNER_CONNECTIONS),
             handlers: small_pool(options, HANDLER_CONNECTIONS),
-            contested: Arc::new(AtomicBool::new(false)),
+            contested: Arc::default(),
+            walked_to: Arc::default(),
         }
     }
 
@@ -126,7 +131,7 @@ fn told(source: sqlx::Error) -> StoreError {
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
         let pool = small_pool(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
-        Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::new(AtomicBool::new(false)) })
+        Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::default(), walked_to: Arc::default() })
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
@@ -257,6 +262,12 @@ impl LeaseStore for PgLeaseStore {
                 tracing::info!("partitions of finished jobs are made later: others hold the lock");
             }
             queue::cancel_ignored(&mut conn, CANCEL_BATCH).await?;
+            let after = *self.walked_to.lock().unwrap_or_else(PoisonError::into_inner);
+            let (adopted, next) = queue::adopt_strays(&mut conn, after, STRAY_BATCH).await?;
+            *self.walked_to.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            if adopted > 0 {
+                tracing::error!(adopted, "jobs ran that no batch named: an older worker may still be leasing");
+            }
             idempotency::sweep(&mut conn, IDEMPOTENCY_BATCH).await?;
             Ok(())
         })

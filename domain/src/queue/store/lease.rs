@@ -87,14 +87,18 @@ pub async fn poll(
              limit $4
         ), held as materialized (
             -- By the row's place on its page, which is cheaper than its id. A row that moved meanwhile was changed
-            -- meanwhile: it is passed by, and found at its new place next time.
-            select j.ctid as place, d.lease_ms
+            -- meanwhile: it is passed by, and found at its new place next time. One row after the other, in the order
+            -- of what is due, so that no row is locked beyond the limit.
+            select j.place, d.lease_ms
               from due d
-              join jobs j on j.ctid = d.place
-             where j.state = 'available'
-             order by d.priority, d.run_at, d.id
+             cross join lateral (
+                   select l.ctid as place
+                     from jobs l
+                    where l.ctid = d.place
+                      and l.state = 'available'
+                      for update skip locked
+                   ) j
              limit $5
-               for update of j skip locked
         ), leased as (
             update jobs j
                set state = 'running',

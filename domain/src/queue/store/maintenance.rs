@@ -1,8 +1,10 @@
 //! Sweeps that any worker may make at any time: bounded, idempotent, without a leader.
 
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use crate::clock::millis;
+use crate::ids::JobId;
 use crate::queue::policy::CANCEL_GRACE;
 
 /// What one rescue did.
@@ -151,6 +153,48 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
     let cancelled = row.cancelled.unsigned_abs();
     let more = row.looked_at >= RESCUE_BATCHES || again + discarded + cancelled >= u64::from(limit);
     Ok(Rescued { again, discarded, cancelled, more })
+}
+
+/// Looks at the next `limit` live jobs behind `after` and gives those a batch that hold an expired lease and stand in none,
+/// so that [`rescue_expired`] finds them. Answers where the next look begins; `None` at the end.
+///
+/// No statement of ours leaves such a job behind. An older program that still leases beside us would, and what nobody
+/// finds would run for ever: the walk goes around all live jobs in small steps, and is the net under the batches.
+///
+/// # Errors
+/// Only the database's.
+pub async fn adopt_strays(
+    conn: &mut PgConnection,
+    after: Option<JobId>,
+    limit: u16,
+) -> Result<(u64, Option<JobId>), sqlx::Error> {
+    let row = sqlx::query!(
+        r#"
+        with next as materialized (
+            select id, state, worker_id, fence, lease_expires_at
+              from jobs
+             where id > $1
+             order by id
+             limit $2
+        ), adopted as (
+            insert into lease_batches (worker_id, expires_at, first_fence, last_fence, jobs)
+            select n.worker_id, n.lease_expires_at, n.fence, n.fence, array[n.id]
+              from next n
+             where n.state = 'running'
+               -- Far beyond what a living worker's batch, or a sweep that is under way, could still be about to name.
+               and n.lease_expires_at < (select lh_now()) - interval '1 minute'
+               and not exists (select from running_jobs r where r.id = n.id)
+            returning id
+        )
+        select (select count(*) from adopted) as "adopted!",
+               (select id from next order by id offset $2 - 1 limit 1) as "last: JobId"
+        "#,
+        after.map_or(Uuid::nil(), |id| id.0),
+        i64::from(limit),
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok((row.adopted.unsigned_abs(), row.last))
 }
 
 /// Makes at most `limit` jobs available whose time has come; returns how many.

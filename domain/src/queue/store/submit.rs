@@ -46,13 +46,52 @@ pub(super) async fn enqueue_under(
         if open.is_empty() {
             break;
         }
-        insert(conn, jobs, parent, &open, &mut made).await?;
+        match open[..] {
+            [alone] => made[alone] = insert_one(conn, &jobs[alone], parent).await?,
+            _ => insert(conn, jobs, parent, &open, &mut made).await?,
+        }
         find_existing(conn, jobs, &mut made).await?;
     }
     made.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| Error::Invalid {
         field: "unique_key",
         rule: "its holder changes faster than it can be read: try again".to_owned(),
     })
+}
+
+/// One job without the arrays of many: half the cost. The rules are those of [`insert`].
+async fn insert_one(
+    conn: &mut PgConnection,
+    job: &NewJob,
+    parent: Option<JobId>,
+) -> Result<Option<Enqueued>, sqlx::Error> {
+    let created = sqlx::query_scalar!(
+        r#"
+        insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, max_attempts, max_interruptions,
+                          deadline_ms, protected, tags, unique_key, traceparent, parent_id)
+        values ($1, $2, $3,
+                case when $6::timestamptz > (select lh_now()) then 'scheduled' else 'available' end,
+                $5, coalesce($6, (select lh_now())), (select lh_now()), $4, $7, $8, $9, $10, $11, $12, $13, $14)
+            on conflict (kind, unique_key) where unique_key is not null do nothing
+        returning id as "id: JobId"
+        "#,
+        job.id.0,
+        job.kind.as_str(),
+        job.queue.as_str(),
+        job.args,
+        job.priority,
+        job.run_at,
+        job.max_attempts,
+        job.max_interruptions,
+        job.deadline.map(millis),
+        job.protected,
+        &job.tags,
+        job.unique_key,
+        job.traceparent,
+        parent.map(|id| id.0),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(created.map(Enqueued::Created))
 }
 
 async fn insert(
