@@ -74,12 +74,13 @@ pub async fn leases_held_are_bounded_while_outcomes_wait(engine: Engine) {
 
     until_some("the bound is reached", async || (faults.most_held.load(SeqCst) == 8).then_some(())).await;
     until_some("an outcome waits", async || (faults.settling.arrived.load(SeqCst) > 0).then_some(())).await;
+    assert_eq!(faults.most_held.load(SeqCst), 8, "twice the concurrency while no outcome is recorded");
     faults.settling.open();
     for new in &jobs {
         until_state(&db, new.id, JobState::Completed).await;
     }
 
-    assert_eq!(faults.most_held.load(SeqCst), 8, "twice the concurrency, and never more");
+    assert!(faults.most_held.load(SeqCst) <= 8 + 250, "short jobs are leased ahead, so many at most");
     assert!(most.load(SeqCst) <= 4, "{} ran at once", most.load(SeqCst));
     worker.stop().await;
 }

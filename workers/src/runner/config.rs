@@ -72,6 +72,13 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(40);
 pub(super) const SHORTEST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait between two tries while the database is away.
 pub(super) const OUTAGE_PAUSE_CAP: Duration = Duration::from_secs(5);
+/// While jobs are short, a worker leases ahead what it is going to begin within this time: one statement for more of
+/// them, and no slot that waits for the next.
+pub(super) const AHEAD: Duration = Duration::from_millis(10);
+/// Jobs that a worker leases ahead at most.
+pub(super) const MAX_AHEAD: usize = 250;
+/// A job that was leased ahead and has not begun by then goes back to the queue: what ran before it is not short.
+pub(super) const AHEAD_PATIENCE: Duration = Duration::from_millis(500);
 /// Leases that a worker may hold, as a multiple of its concurrency: those whose outcome is being recorded hold no slot.
 pub(super) const HELD_FACTOR: usize = 2;
 /// Longest error message that is kept, in bytes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::queue::Operation;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::held::Held;
@@ -20,6 +20,8 @@ pub(super) struct Core {
     pub(super) registry: Registry,
     pub(super) store: Arc<dyn LeaseStore>,
     pub(super) held: Held,
+    /// One permit for each handler that may run.
+    pub(super) slots: Arc<Semaphore>,
     pub(super) meters: Meters,
     /// Fires when the worker's row is written: a lease's holder is always known.
     pub(super) registered: CancellationToken,

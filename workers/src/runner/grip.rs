@@ -1,12 +1,15 @@
 //! The runner's grip on one lease: whoever drops it unsettled hands the lease back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::lease::LeaseLost;
 use domain::queue::{Fate, Outcome};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::sleep;
 
 use super::attempt::{self, Verdict};
+use super::config::AHEAD_PATIENCE;
 use super::core::Core;
 use super::lease::{HeldLease, Phase};
 use super::settler::Request;
@@ -18,15 +21,36 @@ use super::settler::Request;
 pub(super) struct Grip {
     core: Arc<Core>,
     held: Arc<HeldLease>,
+    /// Held from the handler's begin to its end.
+    slot: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Grip {
     pub(super) const fn new(core: Arc<Core>, held: Arc<HeldLease>) -> Self {
-        Self { core, held }
+        Self { core, held, slot: Mutex::new(None) }
     }
 
-    /// Runs the handler; what it comes to is not recorded yet.
+    /// Runs the handler as soon as a slot is free; what it comes to is not recorded yet.
     pub(super) async fn run(&self) -> Verdict {
+        if let Ok(slot) = Arc::clone(&self.core.slots).try_acquire_owned() {
+            return self.run_in(slot).await;
+        }
+        tokio::select! {
+            biased;
+            () = self.held.stopped.cancelled() => Verdict::Lost,
+            () = self.core.draining.cancelled() => Verdict::Settle(Outcome::Released),
+            slot = Arc::clone(&self.core.slots).acquire_owned() => match slot {
+                Ok(slot) => self.run_in(slot).await,
+                // Nobody closes the semaphore; if somebody did, nothing would run here any more.
+                Err(_) => Verdict::Settle(Outcome::Released),
+            },
+            // It was leased ahead of a slot that does not come: another worker may have one.
+            () = sleep(AHEAD_PATIENCE) => Verdict::Settle(Outcome::Released),
+        }
+    }
+
+    async fn run_in(&self, slot: OwnedSemaphorePermit) -> Verdict {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
         attempt::run(&self.core, &self.held).await
     }
 
@@ -49,6 +73,7 @@ impl Grip {
         if !self.held.begin_settling() {
             return Ok(());
         }
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.core.held.free_slot(&self.held);
         let (told, fate) = tokio::sync::oneshot::channel();
         let request = Request { held: Arc::clone(&self.held), outcome, once, told: Some(told) };
@@ -111,6 +136,7 @@ mod tests {
 
     use domain::ids::QueueName;
 
+    use super::super::lease::Stop;
     use super::super::lease::tests::held;
     use super::super::{RunnerConfig, Worker};
     use super::*;
@@ -169,6 +195,43 @@ mod tests {
         drop(grip);
         let outcome = worker.settlements.try_recv().expect("handed back").outcome;
         assert_eq!(outcome, Outcome::Snoozed { after: Duration::ZERO });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_leased_ahead_waits_for_a_slot_and_not_for_long() {
+        let worker = worker();
+        let slots = Arc::clone(&worker.core.slots);
+        let all = u32::try_from(slots.available_permits()).expect("few");
+        let taken_by_others = slots.clone().acquire_many_owned(all).await.expect("free");
+        let (held, grip) = taken(&worker);
+        let verdict = grip.run().await;
+        assert!(matches!(verdict, Verdict::Settle(Outcome::Released)), "{verdict:?}");
+        assert_eq!(held.phase(), Phase::Waiting, "its handler never began");
+
+        // With a slot in time it runs.
+        let (held, grip) = taken(&worker);
+        let (verdict, ()) = futures::future::join(grip.run(), async move {
+            sleep(AHEAD_PATIENCE / 2).await;
+            drop(taken_by_others);
+        })
+        .await;
+        assert!(
+            matches!(verdict, Verdict::Settle(Outcome::Discarded { .. })),
+            "it ran, with bad arguments: {verdict:?}"
+        );
+        assert_eq!(held.phase(), Phase::Running);
+        assert_eq!(slots.available_permits(), all as usize - 1, "held until the verdict is concluded");
+        drop(grip);
+        assert_eq!(slots.available_permits(), all as usize);
+
+        // What waits when its lease is lost, or when the worker drains, does not begin.
+        let _none = slots.acquire_many_owned(all).await.expect("free");
+        let (held, grip) = taken(&worker);
+        held.stop(Stop::Lost);
+        assert!(matches!(grip.run().await, Verdict::Lost));
+        let (_, grip) = taken(&worker);
+        worker.core.draining.cancel();
+        assert!(matches!(grip.run().await, Verdict::Settle(Outcome::Released)));
     }
 
     #[tokio::test]

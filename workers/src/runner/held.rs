@@ -8,6 +8,7 @@ use domain::ids::BatchId;
 use domain::lease::Lease;
 use tokio::sync::Notify;
 
+use super::config::{AHEAD, MAX_AHEAD};
 use super::lease::{HeldLease, Phase};
 
 struct Inner {
@@ -18,6 +19,10 @@ struct Inner {
     batches: HashMap<BatchId, usize>,
     /// Batches of which every lease is known to have ended, until the database was told.
     ended: Vec<BatchId>,
+    /// Jobs that may be leased beyond the slots, and what that is reckoned from: leases that ended since then.
+    ahead: usize,
+    ended_since: usize,
+    reckoned_at: Option<Instant>,
     /// When the renewing loop and the stopping loop mean to look next.
     next_renewal: Option<Instant>,
     next_stop: Option<Instant>,
@@ -58,6 +63,9 @@ impl Held {
                 slots_taken: 0,
                 batches: HashMap::new(),
                 ended: Vec::new(),
+                ahead: 0,
+                ended_since: 0,
+                reckoned_at: None,
                 next_renewal: None,
                 next_stop: None,
             }),
@@ -74,11 +82,29 @@ impl Held {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many jobs may be leased now: free slots, within the bound on leases held at all.
+    /// How many jobs may be leased now: free slots and what is leased ahead, within the bound on leases held at all.
     pub(super) fn free(&self) -> usize {
         let inner = self.lock();
-        let slots = self.concurrency.saturating_sub(inner.slots_taken);
-        slots.min(self.max_held.saturating_sub(inner.leases.len()))
+        let slots = (self.concurrency + inner.ahead).saturating_sub(inner.slots_taken);
+        slots.min((self.max_held + inner.ahead).saturating_sub(inner.leases.len()))
+    }
+
+    /// Half of what may be leased at all.
+    pub(super) fn half(&self) -> usize {
+        (self.concurrency + self.lock().ahead).div_ceil(2)
+    }
+
+    /// Reckons how many jobs to lease ahead, from how many ended since the last reckoning.
+    ///
+    /// Ended, not run: while outcomes wait to be recorded, nothing is leased ahead.
+    pub(super) fn reckon_ahead(&self, now: Instant) {
+        let mut inner = self.lock();
+        let Some(then) = inner.reckoned_at.replace(now) else { return };
+        let elapsed_us = now.duration_since(then).as_micros().max(1);
+        let soon = std::mem::take(&mut inner.ended_since) as u128 * AHEAD.as_micros() / elapsed_us;
+        let soon = usize::try_from(soon).unwrap_or(MAX_AHEAD).min(MAX_AHEAD);
+        // Half of the old, half of the new; what rounds down to nothing was no haste.
+        inner.ahead = inner.ahead.midpoint(soon);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -128,6 +154,7 @@ impl Held {
                 inner.slots_taken -= 1;
             }
             if inner.leases.remove(&held.lease()).is_some() {
+                inner.ended_since += usize::from(ended);
                 inner.left_batch(held.leased.batch, ended);
             }
             inner.leases.is_empty()
@@ -258,6 +285,54 @@ mod tests {
         assert_eq!(next, Some(sent + Duration::from_secs(10)));
         short.renewed(sent + Duration::from_secs(60));
         assert_eq!(set.due(sent + Duration::from_secs(10)).0.len(), 2, "the twin goes along");
+    }
+
+    #[test]
+    fn jobs_are_leased_ahead_as_fast_as_leases_end() {
+        let (set, start) = (Held::new(4, 8), Instant::now());
+        assert_eq!((set.free(), set.half()), (4, 2));
+        set.reckon_ahead(start);
+        for step in 1..=20 {
+            // 100 a centisecond, which is as long as is leased ahead.
+            for _ in 0..100 {
+                let lease = held("a.b", Duration::from_secs(30), start);
+                set.add(&lease);
+                set.remove(&lease);
+            }
+            set.reckon_ahead(start + AHEAD * step);
+        }
+        assert!((4 + 98..=4 + 100).contains(&set.free()), "{}", set.free());
+        // Leases of which nothing is known ended in no sense.
+        let lost = held("a.b", Duration::from_secs(30), start);
+        set.add(&lost);
+        set.abandon(&lost);
+        for step in 21..40 {
+            set.reckon_ahead(start + AHEAD * step);
+        }
+        assert_eq!(set.free(), 4, "nothing ends: nothing is leased ahead");
+    }
+
+    #[test]
+    fn a_batch_is_told_as_ended_when_each_of_its_leases_is_known_to_have_ended() {
+        let (set, now) = (Held::new(8, 16), Instant::now());
+        let leases: Vec<_> = (0..4).map(|_| held("a.b", Duration::from_secs(30), now)).collect();
+        for lease in &leases[..2] {
+            set.add(lease);
+        }
+        set.remove(&leases[0]);
+        assert!(set.ended_batches().is_empty(), "one is left");
+        set.remove(&leases[1]);
+        let ended = set.ended_batches();
+        assert_eq!(ended, [leases[0].leased.batch]);
+        set.batches_removed(&ended);
+        assert!(set.ended_batches().is_empty(), "told once");
+
+        for lease in &leases[2..] {
+            set.add(lease);
+        }
+        set.abandon(&leases[2]);
+        set.remove(&leases[3]);
+        assert!(set.ended_batches().is_empty(), "of one nobody knows: a sweep finds out");
     }
 
     #[test]

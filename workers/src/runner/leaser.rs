@@ -1,5 +1,5 @@
-//! The loop that leases jobs: as many as there are free slots, never more; at once while jobs keep coming, and by
-//! polls in turn with other workers while none do.
+//! The loop that leases jobs: as many as there are free slots, and while jobs are short those that will soon begin; at
+//! once while jobs keep coming, and by polls in turn with other workers while none do.
 //!
 //! Workers that look at once look at the same jobs, and what one of them has locked the others pass by: an empty answer
 //! right after a full one is a lost race rather than an empty queue, and is asked again after a few milliseconds.
@@ -21,8 +21,7 @@ use super::meters;
 use super::outage::Outage;
 use crate::seam::StoreError;
 
-/// Leases until the worker drains; every job goes to the engine through `jobs`, which therefore never holds more than
-/// there are slots.
+/// Leases until the worker drains; every job goes to the engine through `jobs`, and waits there for its slot.
 pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>) {
     let mut outage = Outage::new("leasing");
     let mut last_was_full = false;
@@ -36,6 +35,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
             () = core.draining.cancelled() => return,
             free = room(&core) => free,
         };
+        core.held.reckon_ahead(Instant::now());
         let limit = u16::try_from(free).unwrap_or(BATCH).min(BATCH);
         // Before the request: the local deadline counts from here.
         let sent = Instant::now();
@@ -89,9 +89,9 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
     }
 }
 
-/// Jobs keep coming: the next statement waits a moment for half of the slots, rather than for one.
+/// Jobs keep coming: the next statement waits a moment until half of what may be leased is free, rather than one.
 async fn linger(core: &Core) {
-    let half = usize::from(core.registration.concurrency).div_ceil(2);
+    let half = core.held.half();
     let enough = async {
         loop {
             let freed = core.held.room.notified();

@@ -26,7 +26,7 @@ use domain::ids::WorkerId;
 use domain::queue::WorkerSpec;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -184,6 +184,7 @@ impl Builder {
             registry,
             store,
             held: held::Held::new(slots, slots * config::HELD_FACTOR),
+            slots: Arc::new(Semaphore::new(slots)),
             meters: meters::Meters::default(),
             registered: CancellationToken::new(),
             draining: CancellationToken::new(),
