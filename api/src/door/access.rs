@@ -87,6 +87,7 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/jobs/{id}/log", Access::Needs(Permission::JobsRead, Honours::NONE)),
     ("POST", "/v1/jobs/{id}/cancel", Access::Needs(Permission::JobsOperate, Honours::NONE)),
     ("POST", "/v1/jobs/{id}/retry", Access::Needs(Permission::JobsOperate, Honours::NONE)),
+    ("POST", "/v1/jobs/{id}/run-again", Access::Needs(Permission::JobsOperate, Honours::NONE)),
     ("GET", "/v1/kinds", Access::Needs(Permission::QueuesRead, Honours::NONE)),
     ("GET", "/v1/queues", Access::Needs(Permission::QueuesRead, Honours::NONE)),
     ("GET", "/v1/queues/{name}", Access::Needs(Permission::QueuesRead, Honours::NONE)),

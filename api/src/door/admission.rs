@@ -113,6 +113,20 @@ impl Catalogue {
         }
     }
 
+    /// Judges a job that is to run once more, by what its kind asks for today.
+    ///
+    /// # Errors
+    /// `kind_not_public`, or `validation_failed` where the kind takes such arguments no longer.
+    pub fn admit_again(&self, job: &queue::Job) -> Result<(), Failure> {
+        match self.kinds.get(&job.kind) {
+            // A protected job is refused by its state, with the verb that begins it anew.
+            Some((spec, _)) if !spec.public && !spec.protected => Err(not_public(&job.kind, "")),
+            Some((_, validator)) => check_args(validator, &job.args, ""),
+            None if OURS.iter().any(|ours| job.kind.as_str().starts_with(ours)) => Err(not_public(&job.kind, "")),
+            None => Ok(()),
+        }
+    }
+
     fn unknown_kind(&self, kind: &Kind, at: &str) -> Failure {
         let known: Vec<&str> = self.iter().filter(|spec| spec.public).map(|spec| spec.kind.as_str()).collect();
         let detail = format!(

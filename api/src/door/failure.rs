@@ -191,7 +191,7 @@ impl From<domain::queue::Error> for Failure {
             Error::PayloadTooLarge { .. } => Self::new(Code::PayloadTooLarge, sentence(&error)),
             Error::Invalid { field, rule } => Self::field(format!("/{}", wire_name(field)), rule),
             Error::NotFound(_) => Self::not_found(),
-            Error::Conflict { .. } => Self::new(Code::JobConflict, sentence(&error)),
+            Error::Conflict { .. } | Error::KeyTaken { .. } => Self::new(Code::JobConflict, sentence(&error)),
             Error::Stale { .. } => Self::new(Code::StaleRevision, sentence(&error)),
             Error::LeaseLost(lost) => Self::internal(&lost),
             Error::Store(source) => source.into(),

@@ -227,16 +227,16 @@ async fn operate_once(
     Ok(response)
 }
 
-fn place(id: &str) -> String {
+pub(super) fn place(id: &str) -> String {
     format!("/v1/jobs/{id}")
 }
 
-async fn found(conn: &mut PgConnection, id: JobId) -> Result<Job, Failure> {
+pub(super) async fn found(conn: &mut PgConnection, id: JobId) -> Result<Job, Failure> {
     queue::get(conn, id).await?.map(convert::job).ok_or_else(Failure::not_found)
 }
 
 /// The W3C trace context of the caller; one that is malformed is no reason to refuse work and is left out.
-fn traceparent(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn traceparent(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let parts: Vec<&str> = text.split('-').collect();
     let hexadecimal = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

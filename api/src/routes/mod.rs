@@ -6,6 +6,7 @@ mod events;
 mod health;
 mod instances;
 mod jobs;
+mod jobs_again;
 mod jobs_read;
 mod keys;
 mod moves;
@@ -48,6 +49,7 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(jobs_read::log))
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::retry))
+        .routes(routes!(jobs_again::run_again))
         .routes(routes!(queues::kinds))
         .routes(routes!(queues::list))
         .routes(routes!(queues::get))

@@ -71,6 +71,7 @@ impl From<queue::Error> for Error {
             | queue::Error::Invalid { .. }
             | queue::Error::NotFound(_)
             | queue::Error::Conflict { .. }
+            | queue::Error::KeyTaken { .. }
             | queue::Error::Stale { .. }) => Self::Queue(other),
         }
     }

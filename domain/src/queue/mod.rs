@@ -40,6 +40,7 @@ pub use store::maintenance::{
 };
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
+pub use store::operate_again::run_again;
 pub use store::read::{get, list};
 pub use store::read_parts::{
     attempts, attempts_before, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
@@ -92,6 +93,14 @@ pub enum Error {
         state: JobState,
         /// What the state forbids and what to do instead.
         why: &'static str,
+    },
+    /// Another live job of the kind carries the job's unique key.
+    #[error("job {holder} is live and carries the unique key of job {id}: wait for it, or cancel it first")]
+    KeyTaken {
+        /// The job that was to be.
+        id: JobId,
+        /// Who has the key.
+        holder: JobId,
     },
     /// The job changed since the caller read it.
     #[error("job {id} is at revision {found}, not {expected}: read it again")]

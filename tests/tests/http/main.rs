@@ -1,6 +1,7 @@
 //! The API over real HTTP and a real PostgreSQL.
 
 mod access;
+mod again;
 mod bodies;
 mod connections;
 mod description;

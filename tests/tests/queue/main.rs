@@ -1,5 +1,6 @@
 //! The queue's store, against a real PostgreSQL: every verb, every refusal, every race.
 
+mod again;
 mod batches;
 mod blocked;
 mod bookkeeping;

@@ -115,6 +115,7 @@ where
         | queue::Error::Invalid { .. }
         | queue::Error::NotFound(_)
         | queue::Error::Conflict { .. }
+        | queue::Error::KeyTaken { .. }
         | queue::Error::Stale { .. }) => StoreError::Refused(refused.into()),
     })
 }

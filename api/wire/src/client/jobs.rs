@@ -101,4 +101,18 @@ impl Client {
     pub async fn retry(&self, id: Uuid, reason: &Reason, if_revision: Option<i64>) -> Result<Job, Error> {
         self.act(&["v1", "jobs", &id.to_string(), "retry"], reason, if_revision).await
     }
+
+    /// Enqueues what a finished job was once more, as a new job; under an idempotency key a repeated call is answered as
+    /// the first was.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn run_again(
+        &self,
+        id: Uuid,
+        reason: &Reason,
+        idempotency_key: Option<&str>,
+    ) -> Result<Answer<Job>, Error> {
+        self.create(&["v1", "jobs", &id.to_string(), "run-again"], reason, idempotency_key).await
+    }
 }

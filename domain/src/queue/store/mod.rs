@@ -6,6 +6,7 @@ pub mod lease;
 pub mod maintenance;
 pub mod marks;
 pub mod operate;
+pub mod operate_again;
 pub mod read;
 pub mod read_parts;
 pub mod renew;

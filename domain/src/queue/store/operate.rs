@@ -205,7 +205,7 @@ async fn retry_finished(conn: &mut PgConnection, id: JobId, if_revision: Option<
     Ok(true)
 }
 
-fn refuse_stale(id: JobId, expected: Option<i64>, found: i64) -> Result<(), Error> {
+pub(super) fn refuse_stale(id: JobId, expected: Option<i64>, found: i64) -> Result<(), Error> {
     match expected {
         Some(expected) if expected != found => Err(Error::Stale { id, expected, found }),
         Some(_) | None => Ok(()),
