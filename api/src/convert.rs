@@ -52,6 +52,30 @@ const fn state(state: queue::JobState) -> wire::JobState {
     }
 }
 
+/// The wire's form of why a job does not run.
+#[must_use]
+pub fn why(why: queue::why::Why) -> wire::Why {
+    let reason = |reason: queue::why::Reason| wire::WhyReason {
+        code: reason.code.to_owned(),
+        message: reason.message,
+        worker_id: reason.worker.map(|worker| worker.0),
+        since: reason.since,
+        until: reason.until,
+        workers: reason.workers,
+        running: reason.running,
+        concurrency: reason.concurrency,
+        jobs: reason.jobs,
+        jobs_at_least: reason.jobs_at_least,
+        error: reason.error,
+    };
+    wire::Why {
+        job_id: why.job.0,
+        state: state(why.state),
+        now: why.now,
+        reasons: why.reasons.into_iter().map(reason).collect(),
+    }
+}
+
 /// The wire's form of an attempt.
 #[must_use]
 pub fn attempt(attempt: queue::Attempt) -> wire::Attempt {

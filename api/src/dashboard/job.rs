@@ -58,7 +58,7 @@ struct Why {
     tone: &'static str,
     title: &'static str,
     lead: String,
-    text: String,
+    more: Vec<String>,
 }
 
 struct Fact {
@@ -86,6 +86,13 @@ pub(super) async fn show(State(app): State<App>, ask: Ask, Path(id): Path<String
     let steps = queue::newest_steps(visit.query(), id, STEPS).await?;
     let logs = queue::newest_logs(visit.query(), id, LOG_LINES).await?;
     let refused = queue::recent_refused(visit.query(), Some(id), None, REFUSED).await?;
+    let why = match job.state {
+        JobState::Available | JobState::Scheduled | JobState::Retryable => {
+            Some(waits(queue::why(visit.query(), job.clone()).await?))
+        }
+        JobState::Discarded => Some(discarded(&job)),
+        JobState::Running | JobState::Completed | JobState::Cancelled => None,
+    };
     let verdict = Verdict::of(&facts);
     let (now, moment) = (page::now(&facts), facts.overview.now);
     let story = Story { job, attempts, steps, refused };
@@ -100,7 +107,7 @@ pub(super) async fn show(State(app): State<App>, ask: Ask, Path(id): Path<String
         standing: standing(job, now),
         cli: format!("leasehold job show {id}"),
         curl: format!("/v1/jobs/{id}"),
-        why: why(job),
+        why,
         timeline,
         folded,
         log: logs.iter().map(log_line).collect(),
@@ -140,29 +147,32 @@ fn standing(job: &Job, now: Now) -> Standing {
     Standing { before, age: since(job, now), after: format!(", on queue {}, {attempt}.", job.queue) }
 }
 
-fn why(job: &Job) -> Option<Why> {
-    match job.state {
-        JobState::Available | JobState::Scheduled | JobState::Retryable if job.unserved => Some(Why {
-            tone: if job.state == JobState::Available { "bad" } else { "warn" },
-            title: "Why is it not running?",
-            lead: format!("No live worker serves {} on queue {}.", job.kind, job.queue),
-            text: format!("Start one that can run this kind: leasehold worker --queues {}", job.queue),
-        }),
-        JobState::Retryable => Some(Why {
-            tone: "warn",
-            title: "Why is it not running?",
-            lead: "It failed and waits for its next attempt.".to_owned(),
-            text: job.last_error.as_ref().map_or_else(String::new, error_line),
-        }),
-        JobState::Discarded => Some(Why {
-            tone: "bad",
-            title: "Why was it discarded?",
-            lead: job.last_error.as_ref().map_or_else(|| "No error was recorded.".to_owned(), error_line),
-            text: format!("To try it again as it is: leasehold job retry {}", job.id),
-        }),
-        JobState::Available | JobState::Scheduled | JobState::Running | JobState::Completed | JobState::Cancelled => {
-            None
-        }
+/// The same answer as the API's.
+fn waits(why: queue::why::Why) -> Why {
+    let nobody = why.reasons.iter().any(|reason| {
+        matches!(reason.code, "unserved_queue" | "unserved_kind" | "workers_silent" | "workers_draining")
+    });
+    let tone = match why.state {
+        JobState::Available if nobody => "bad",
+        JobState::Scheduled if nobody => "warn",
+        JobState::Retryable => "warn",
+        JobState::Available
+        | JobState::Scheduled
+        | JobState::Running
+        | JobState::Completed
+        | JobState::Cancelled
+        | JobState::Discarded => "idle",
+    };
+    let mut messages = why.reasons.into_iter().map(|reason| reason.message);
+    Why { tone, title: "Why is it not running?", lead: messages.next().unwrap_or_default(), more: messages.collect() }
+}
+
+fn discarded(job: &Job) -> Why {
+    Why {
+        tone: "bad",
+        title: "Why was it discarded?",
+        lead: job.last_error.as_ref().map_or_else(|| "No error was recorded.".to_owned(), error_line),
+        more: vec![format!("To try it again as it is: leasehold job retry {}", job.id)],
     }
 }
 

@@ -82,6 +82,7 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/jobs", Access::Needs(Permission::JobsRead, Honours::NONE)),
     ("POST", "/v1/jobs/batch", Access::Needs(Permission::JobsWrite, Honours::NONE)),
     ("GET", "/v1/jobs/{id}", Access::Needs(Permission::JobsRead, Honours::NONE)),
+    ("GET", "/v1/jobs/{id}/why", Access::Needs(Permission::JobsRead, Honours::NONE)),
     ("GET", "/v1/jobs/{id}/attempts", Access::Needs(Permission::JobsRead, Honours::NONE)),
     ("GET", "/v1/jobs/{id}/steps", Access::Needs(Permission::JobsRead, Honours::NONE)),
     ("GET", "/v1/jobs/{id}/log", Access::Needs(Permission::JobsRead, Honours::NONE)),

@@ -1,5 +1,7 @@
 //! Reading jobs.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -7,11 +9,14 @@ use domain::ids::{JobId, Kind, QueueName};
 use domain::queue::{self, Filter, JobState};
 use http::Uri;
 use serde::Deserialize;
-use wire::{Attempt, Job, LogLine, Page, Problem, Step};
+use wire::{Attempt, Job, LogLine, Page, Problem, Step, Why};
 
 use crate::door::failure::Failure;
 use crate::door::{page, precondition, query};
 use crate::{App, convert};
+
+/// Longest statement of an answer to why a job does not run.
+const WHY_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize)]
 struct Asked {
@@ -75,6 +80,25 @@ pub(super) async fn get(State(app): State<App>, Path(id): Path<String>) -> Resul
     let mut response = Json(convert::job(job)).into_response();
     precondition::mark(response.headers_mut(), revision);
     Ok(response)
+}
+
+/// Why a job does not run; what it does instead of waiting where it does.
+///
+/// Each reason has a stable `code`, a sentence for people and its facts; the one to act on first stands first. Jobs ahead
+/// are counted up to 1,000.
+#[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs", operation_id = "why_job",
+    params(("id" = uuid::Uuid, Path, description = "The job")),
+    responses(
+        (status = 200, description = "At least one reason", body = Why),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn why(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Why>, Failure> {
+    let id: JobId = id.parse().map_err(|_| Failure::not_found())?;
+    // One snapshot: a job that begins to run in between would be told as held back by what no longer holds it.
+    let mut snapshot = domain::db::begin_read(app.pool(), WHY_LIMIT).await?;
+    let job = queue::get(&mut snapshot, id).await?.ok_or_else(Failure::not_found)?;
+    let why = queue::why(&mut snapshot, job).await?;
+    snapshot.rollback().await?;
+    Ok(Json(convert::why(why)))
 }
 
 /// A job's attempts that did not end it, newest first.

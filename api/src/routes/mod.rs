@@ -44,6 +44,7 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(jobs::create, jobs_read::list))
         .routes(routes!(jobs::create_batch))
         .routes(routes!(jobs_read::get))
+        .routes(routes!(jobs_read::why))
         .routes(routes!(jobs_read::attempts))
         .routes(routes!(jobs_read::steps))
         .routes(routes!(jobs_read::log))

@@ -12,6 +12,7 @@ mod keys;
 mod moves;
 mod problem;
 mod queues;
+mod why;
 
 pub use audit::AuditEvent;
 pub use client::{Answer, Client, Error, JobFilter, MoveFilter};
@@ -24,6 +25,7 @@ pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
 pub use moves::{MoveStep, MoveView, Obstacle, RoundNumbers};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
+pub use why::{Why, WhyReason};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

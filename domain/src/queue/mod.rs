@@ -27,6 +27,7 @@ mod poll;
 pub mod state;
 mod store;
 mod view;
+pub mod why;
 
 pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
@@ -49,6 +50,7 @@ pub use store::renew::renew;
 pub use store::settle::{complete_swiftly, settle};
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
+pub use store::why::why;
 pub use store::workers::{
     drain_worker, list_workers, register_worker, seen_worker, stop_worker, worker, workers_before,
 };

@@ -35,8 +35,9 @@ async fn no_page_makes_more_queries_than_its_limit_and_each_says_how_many() {
     enqueue(&server, &jobs).await;
     lease(&server, &spec, 50).await;
     let mut visitor = Visitor::signed_in(&server).await;
-    let one = format!("/jobs/{}", jobs[0].id);
-    for (path, limit) in [("/", 8), ("/jobs", 7), ("/jobs?state=running", 7), (one.as_str(), 11)] {
+    let (one, lonely) = (format!("/jobs/{}", jobs[0].id), format!("/jobs/{}", jobs[1].id));
+    let pages = [("/", 8), ("/jobs", 7), ("/jobs?state=running", 7), (one.as_str(), 11), (lonely.as_str(), 12)];
+    for (path, limit) in pages {
         let before = statements.0.load(Ordering::SeqCst);
         let page = visitor.get(path).await;
         let made = statements.0.load(Ordering::SeqCst) - before;

@@ -269,7 +269,8 @@ async fn one_job_tells_its_leases_its_refused_writes_and_why_it_does_not_run() {
         "round 3",
         "Refused: renew",
         "Nothing was changed",
-        "It failed and waits for its next attempt.",
+        "Why is it not running?",
+        "Attempt 1 of 20 failed: 503 from the target. It is tried again at",
         &format!("fence {}", leased.lease.fence),
     ] {
         assert!(text.contains(words), "{words} stands in {text}");

@@ -20,3 +20,4 @@ mod outage;
 mod pages;
 mod regions;
 mod repeat;
+mod why;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::{Answer, Client, Error};
-use crate::{Attempt, Batch, Batched, Job, JobState, LogLine, NewJob, Page, Reason, Step};
+use crate::{Attempt, Batch, Batched, Job, JobState, LogLine, NewJob, Page, Reason, Step, Why};
 
 /// Which jobs to list.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -60,6 +60,14 @@ impl Client {
     /// See [`Error`].
     pub async fn job(&self, id: Uuid) -> Result<Job, Error> {
         self.get(&["v1", "jobs", &id.to_string()], &()).await
+    }
+
+    /// Why a job does not run.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn why(&self, id: Uuid) -> Result<Why, Error> {
+        self.get(&["v1", "jobs", &id.to_string(), "why"], &()).await
     }
 
     /// All of a job's ended attempts, newest first.

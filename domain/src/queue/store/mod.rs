@@ -13,4 +13,5 @@ pub mod renew;
 pub mod settle;
 pub mod submit;
 pub mod under_lease;
+pub mod why;
 pub mod workers;
