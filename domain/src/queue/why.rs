@@ -4,8 +4,9 @@
 //! first reason is the one that an operator would act on first.
 //!
 //! # Extending
-//! Another thing that can hold a due job back is a field of [`Facts`], a code here, and a line of [`holding`], which
-//! keeps the order in which an operator would lift them. Readers of the answer know codes that they do not know.
+//! Another thing that can hold a due job back is a field of [`Facts`], a code here, and a line of `holding`, which keeps
+//! the order in which an operator would lift them. Whoever reads the answer takes a code that it does not know by its
+//! sentence.
 
 use serde_json::Value;
 
