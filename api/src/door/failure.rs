@@ -193,7 +193,7 @@ impl From<domain::queue::Error> for Failure {
             Error::NotFound(_) => Self::not_found(),
             Error::Conflict { .. } | Error::KeyTaken { .. } => Self::new(Code::JobConflict, sentence(&error)),
             Error::Stale { .. } => Self::new(Code::StaleRevision, sentence(&error)),
-            Error::LeaseLost(lost) => Self::internal(&lost),
+            Error::LeaseLost(_) | Error::SettledBefore(_) => Self::internal(&error),
             Error::Store(source) => source.into(),
         }
     }

@@ -72,6 +72,7 @@ impl From<queue::Error> for Error {
             | queue::Error::NotFound(_)
             | queue::Error::Conflict { .. }
             | queue::Error::KeyTaken { .. }
+            | queue::Error::SettledBefore(_)
             | queue::Error::Stale { .. }) => Self::Queue(other),
         }
     }

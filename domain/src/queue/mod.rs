@@ -48,6 +48,7 @@ pub use store::read_parts::{
 };
 pub use store::renew::renew;
 pub use store::settle::{complete_swiftly, settle};
+pub use store::settle_in::settle_in;
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
 pub use store::why::why;
@@ -65,6 +66,9 @@ pub enum Error {
     /// A newer fence exists, or the job is no longer running under this one.
     #[error(transparent)]
     LeaseLost(#[from] crate::lease::LeaseLost),
+    /// This very lease was settled before: its transaction committed, and the answer was lost.
+    #[error("job {} was settled before under fence {}", .0.job, .0.fence)]
+    SettledBefore(Lease),
     /// The payload is larger than [`policy::MAX_PAYLOAD_BYTES`].
     #[error(
         "the arguments are {size_bytes} bytes, more than the {limit_bytes} that a job may carry: store the data elsewhere and pass its address"

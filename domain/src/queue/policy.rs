@@ -77,6 +77,9 @@ pub struct KindSpec {
     pub protected: bool,
     /// Whether callers of the API may enqueue it; others are enqueued by the domain alone.
     pub public: bool,
+    /// Whether its handlers may settle inside a transaction of their own: only where every worker that runs it
+    /// has the queue's database at hand.
+    pub local_db: bool,
     /// JSON Schema of the arguments.
     pub schema: serde_json::Value,
 }
@@ -99,6 +102,7 @@ impl KindSpec {
             backoff: Backoff::default(),
             protected: false,
             public: true,
+            local_db: false,
             schema: schemars::schema_for!(A).to_value(),
         }
     }

@@ -8,6 +8,7 @@ mod clock;
 mod enqueueing;
 mod evidence;
 mod fences;
+mod inside;
 mod leasing;
 mod model;
 mod operating;

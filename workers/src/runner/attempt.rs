@@ -92,9 +92,18 @@ async fn after(limit: Option<Duration>) {
 
 fn stopped(held: &HeldLease) -> Verdict {
     match held.why_stopped() {
-        Some(Stop::Lost) => Verdict::Lost,
+        Some(Stop::Lost) => lost(held),
         // No fault of the job: no attempt is spent. The fence decides whether this is still ours to say.
         Some(Stop::Expiring) | None => Verdict::SettleOnce(Outcome::Snoozed { after: Duration::ZERO }),
+    }
+}
+
+/// The lease is no longer the job's. Where the handler settled inside a transaction, that may be because it committed:
+/// the database knows, and an outcome that would do no harm asks it.
+fn lost(held: &HeldLease) -> Verdict {
+    match held.inside() {
+        Some(_) => Verdict::SettleOnce(Outcome::Snoozed { after: Duration::ZERO }),
+        None => Verdict::Lost,
     }
 }
 
@@ -119,7 +128,7 @@ type Ended = Result<Result<Done, Failure>, Box<dyn Any + Send>>;
 fn concluded(spec: &KindSpec, held: &HeldLease, ended: Ended) -> Verdict {
     let outcome = match ended {
         Ok(Ok(Done::Complete(result))) => return Verdict::Settle(Outcome::Completed { result }),
-        Ok(Err(Failure::Job(JobError::LeaseLost))) => return Verdict::Lost,
+        Ok(Err(Failure::Job(JobError::LeaseLost))) => return lost(held),
         // Whatever else it says, it was asked to end and did.
         _ if held.asked_to_end().is_some() => return cancelled(held),
         Ok(Ok(Done::Snooze { after })) => Outcome::Snoozed { after },

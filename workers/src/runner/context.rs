@@ -60,7 +60,7 @@ pub struct JobContext {
     /// Fires when the worker stops; what runs beyond the drain time goes to another worker.
     pub draining: CancellationToken,
     store: Arc<dyn LeaseStore>,
-    runner: Option<(Arc<Core>, Arc<HeldLease>)>,
+    pub(super) runner: Option<(Arc<Core>, Arc<HeldLease>)>,
     progress: Arc<Mutex<Option<Instant>>>,
 }
 

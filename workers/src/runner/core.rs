@@ -45,6 +45,10 @@ pub(super) struct Core {
 impl Core {
     /// Counts a refused write and has its evidence kept, without waiting for it.
     pub(super) fn refused(&self, held: &HeldLease, operation: Operation) {
+        // Its handler settled it, and that has committed or is about to be refused for itself.
+        if operation == Operation::Renew && held.inside().is_some() {
+            return;
+        }
         held.meter.refused(operation);
         let _entered = held.span.enter();
         tracing::warn!(operation = operation.as_str(), "the fence refused a write: the lease is lost");

@@ -75,7 +75,8 @@ impl From<domain::lease::LeaseLost> for JobError {
 
 impl From<domain::queue::Error> for JobError {
     fn from(error: domain::queue::Error) -> Self {
-        if matches!(error, domain::queue::Error::LeaseLost(_)) {
+        // Settled before is over too: whatever is not committed yet must not be.
+        if matches!(error, domain::queue::Error::LeaseLost(_) | domain::queue::Error::SettledBefore(_)) {
             Self::LeaseLost
         } else {
             Self::Retry { after: None, source: anyhow::Error::new(error) }

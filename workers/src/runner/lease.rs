@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::lease::Lease;
-use domain::queue::{Leased, policy};
+use domain::queue::{Leased, Outcome, policy};
 use tokio_util::sync::CancellationToken;
 
 use super::meters::Meter;
@@ -72,6 +72,8 @@ pub(super) struct HeldLease {
     asked: OnceLock<String>,
     phase: AtomicU8,
     holds_slot: AtomicBool,
+    /// What the handler recorded in a transaction of its own, which may have committed or not.
+    inside: Mutex<Option<Outcome>>,
     times: Mutex<Times>,
 }
 
@@ -88,6 +90,7 @@ impl HeldLease {
             asked: OnceLock::new(),
             phase: AtomicU8::new(Phase::Waiting as u8),
             holds_slot: AtomicBool::new(true),
+            inside: Mutex::new(None),
             times: Mutex::new(Times::after(sent, life)),
         }
     }
@@ -162,6 +165,16 @@ impl HeldLease {
 
     pub(super) fn why_stopped(&self) -> Option<Stop> {
         self.why.get().copied()
+    }
+
+    /// The handler recorded this in a transaction of its own; what an earlier try recorded was not committed.
+    pub(super) fn settled_inside(&self, outcome: Outcome) {
+        *self.inside.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    }
+
+    /// What became of the job where its handler settled it and that committed.
+    pub(super) fn inside(&self) -> Option<Outcome> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Asks the handler to end; `true` for the first time.

@@ -38,6 +38,7 @@ mod context;
 mod core;
 mod grip;
 mod held;
+mod inside;
 mod job;
 mod keeper;
 mod lease;

@@ -212,6 +212,9 @@ fn shortest_margin(waiting: &[Waiting]) -> Duration {
 
 fn finish(core: &Core, entry: Waiting, outcome: &Outcome, fate: Fate) {
     let held = &entry.held;
+    // Recorded before means here: what the handler recorded itself, whatever it returned afterwards.
+    let inside = held.inside().filter(|_| fate == Fate::Already);
+    let outcome = inside.as_ref().unwrap_or(outcome);
     // First ours no longer, then told: whoever was told may look.
     core.held.remove(held);
     if let Some(tally) = Tally::of(outcome, fate) {

@@ -116,6 +116,7 @@ where
         | queue::Error::NotFound(_)
         | queue::Error::Conflict { .. }
         | queue::Error::KeyTaken { .. }
+        | queue::Error::SettledBefore(_)
         | queue::Error::Stale { .. }) => StoreError::Refused(refused.into()),
     })
 }

@@ -11,6 +11,7 @@ pub mod read;
 pub mod read_parts;
 pub mod renew;
 pub mod settle;
+pub mod settle_in;
 pub mod submit;
 pub mod under_lease;
 pub mod why;

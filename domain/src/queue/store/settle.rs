@@ -156,7 +156,10 @@ async fn lock_row(conn: &mut PgConnection, lease: Lease, wait: Duration) -> Resu
     Ok(())
 }
 
-async fn record(conn: &mut PgConnection, settlements: &[Settlement]) -> Result<HashMap<Lease, Fate>, sqlx::Error> {
+pub(super) async fn record(
+    conn: &mut PgConnection,
+    settlements: &[Settlement],
+) -> Result<HashMap<Lease, Fate>, sqlx::Error> {
     let mut ids: Vec<Uuid> = Vec::with_capacity(settlements.len());
     let mut fences: Vec<i64> = Vec::with_capacity(settlements.len());
     let mut outcomes: Vec<&str> = Vec::with_capacity(settlements.len());
