@@ -15,9 +15,11 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
     let fleet = Fleet::with_instance().await;
     let server = &fleet.server;
     let new = wire::NewJob::new("test.free", json!({}));
-    let (one, other) = (server.client().enqueue(&new, None).await, server.client().enqueue(&new, None).await);
-    let (one, other) = (one.expect("enqueued").value, other.expect("enqueued").value);
-    server.client().cancel(other.id, &wire::Reason::default(), None).await.expect("cancelled");
+    let enqueued = async || server.client().enqueue(&new, None).await.expect("enqueued").value;
+    let (one, other, third) = (enqueued().await, enqueued().await, enqueued().await);
+    for ended in [other.id, third.id] {
+        server.client().cancel(ended, &wire::Reason::default(), None).await.expect("cancelled");
+    }
     let (key, _) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
     let uk = server.client().regions().await.expect("the regions").items;
     let serial = uk.iter().find(|region| region.code == "uk").and_then(|region| region.serial).expect("declared");
@@ -26,6 +28,7 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
     let changes = [
         ("/v1/jobs/{id}/cancel", format!("/v1/jobs/{}/cancel", one.id), json!({}), 1),
         ("/v1/jobs/{id}/retry", format!("/v1/jobs/{}/retry", other.id), json!({}), 2),
+        ("/v1/jobs/{id}/run-again", format!("/v1/jobs/{}/run-again", third.id), json!({}), 2),
         ("/v1/apps/{app}/instances/{host}/move", DOOR.to_owned(), json!({"region": "uk"}), record),
         ("/v1/regions/{code}", "/v1/regions/uk".to_owned(), json!(region("uk")), serial),
         ("/v1/keys/{id}/revoke", format!("/v1/keys/{key}/revoke"), json!({}), 1),
@@ -53,7 +56,9 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
         assert_eq!(fleet.dump().await, world, "{method} {route}");
         let told = call(*revision).await;
         assert!((200..300).contains(&told.status), "{method} {route}: {told:?}");
-        assert_eq!(told.header("etag"), Some(format!("\"{}\"", revision + 1).as_str()), "{method} {route}");
+        // What the change made anew is marked as its first revision.
+        let mark = if told.status == 201 { 1 } else { revision + 1 };
+        assert_eq!(told.header("etag"), Some(format!("\"{mark}\"").as_str()), "{method} {route}");
     }
     assert_eq!(walked, changes.len());
     // A revoked key stays as it is, and says so by its mark.
