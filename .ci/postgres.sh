@@ -33,7 +33,7 @@ start_postgres() {
         exit 1
     fi
     for file in migrations/*.sql; do
-        "$psql" -q -X -v ON_ERROR_STOP=1 "$bare" -f "$file" > /dev/null
+        "$psql" -q -X -v ON_ERROR_STOP=1 --single-transaction "$bare" -f "$file" > /dev/null
     done
 }
 

@@ -6,8 +6,9 @@
 //! lease was taken over matches no row (I1). Enqueueing takes the caller's connection (I2).
 //!
 //! # Retries
-//! Settling is idempotent for one fence: a second try learns [`Fate::Already`]. Transactions that touch many rows lock
-//! them in the order of their ids; a lost deadlock is still possible against foreign statements and is worth a retry.
+//! Settling is idempotent for one fence: a second try learns [`Fate::Already`]. Statements that touch many rows either
+//! pass by those that others hold, or lock them in the order of their ids; a lost deadlock is still possible and is worth a
+//! retry.
 //!
 //! # Crash consistency
 //! A holder that dies leaves a lease that expires; [`rescue_expired`] gives the job to the next, from any worker.
@@ -36,9 +37,7 @@ pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
 pub use store::lease::{lease_next, poll};
-pub use store::maintenance::{
-    Rescued, add_throughput, adopt_strays, cancel_ignored, ensure_partitions, rescue_expired, stage_due,
-};
+pub use store::maintenance::{add_throughput, cancel_ignored, ensure_partitions, stage_due};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
 pub use store::operate_again::run_again;
@@ -47,8 +46,10 @@ pub use store::read_parts::{
     attempts, attempts_before, logs, logs_after, newest_logs, newest_steps, steps, steps_after,
 };
 pub use store::renew::renew;
+pub use store::rescue::{Rescued, rescue_expired};
 pub use store::settle::{complete_swiftly, settle};
 pub use store::settle_in::settle_in;
+pub use store::strays::adopt_strays;
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};
 pub use store::why::why;

@@ -44,10 +44,13 @@ pub struct Polled {
 /// What a poll sees beside jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// A lease has expired: [`super::rescue_expired`] has work.
-    pub expired: bool,
+    /// A lease may have expired: [`super::rescue_expired`] has batches to look at. Those of jobs that outlive their first
+    /// lease are looked at once in a lease's life, though all of them were renewed.
+    pub batches_due: bool,
     /// The time of a job has come: [`super::stage_due`] has work.
     pub due: bool,
+    /// Time until the sweeps have work, as far as is known: zero where they have it now, `None` where nothing waits.
+    pub next: Option<Duration>,
     /// Live workers that poll for some of the same queues, the asker included; counted up to 1,000.
     pub live: u32,
     /// How many of them come before the asker.

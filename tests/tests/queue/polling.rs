@@ -21,7 +21,7 @@ async fn a_poll_sees_what_the_sweeps_have_to_do() {
     let (me, mut conn) = (worker(), q.conn().await);
     let sees = async |conn: &mut PgConnection| {
         let look = look(conn, &me).await;
-        (look.expired, look.due)
+        (look.batches_due, look.due)
     };
     assert_eq!(sees(&mut conn).await, (false, false));
     for _ in 0..2 {
@@ -29,7 +29,11 @@ async fn a_poll_sees_what_the_sweeps_have_to_do() {
     }
     let held = q.lease_up_to(2).await;
     assert_eq!(sees(&mut conn).await, (false, false), "leases live");
+    let next = look(&mut conn, &me).await.next.expect("leases end");
+    assert!(next > LEASE - Duration::from_secs(10) && next <= LEASE, "{next:?}");
     q.settle(held[0].lease, failed()).await;
+    let next = look(&mut conn, &me).await.next.expect("a retry waits");
+    assert!(next > Duration::from_secs(5) && next <= Duration::from_secs(10), "{next:?}");
     assert_eq!(sees(&mut conn).await, (false, false), "its time has not come");
     q.db.clock().advance(Duration::from_secs(11)).await;
     assert_eq!(sees(&mut conn).await, (false, true));
@@ -37,6 +41,15 @@ async fn a_poll_sees_what_the_sweeps_have_to_do() {
     q.db.clock().advance(LEASE).await;
     assert_eq!(sees(&mut conn).await, (true, false));
     q.rescue().await;
+    assert_eq!(sees(&mut conn).await, (false, false));
+
+    // A batch is looked at once in the life of its leases, though they are renewed.
+    let held = q.lease().await;
+    q.db.clock().advance(LEASE / 2).await;
+    queue::renew(&mut conn, &[(held.lease, LEASE)]).await.expect("renewed");
+    q.db.clock().advance(LEASE / 2 + Duration::from_secs(1)).await;
+    assert_eq!(sees(&mut conn).await, (true, false));
+    assert_eq!(q.rescue().await, queue::Rescued::default());
     assert_eq!(sees(&mut conn).await, (false, false));
 }
 

@@ -134,6 +134,8 @@ async fn a_rescue_waits_out_a_domain_transaction_under_the_lease() {
     queue::require_lease(&mut tx, lease).await.expect("nobody took it over");
     assert_eq!(q.rescue().await, Rescued::default(), "it passes by");
     tx.commit().await.expect("committed");
+    // What was held is looked at again a second later.
+    q.db.clock().advance(Duration::from_secs(2)).await;
     assert_eq!(q.rescue().await.again, 1);
     assert_eq!(q.job(id).await.state, JobState::Available);
 }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use domain::queue::{self, JobState, KindSpec};
+use domain::queue::{self, JobState, KindSpec, NewJob};
+use serde_json::json;
 use tests::db::Database;
 use tokio::sync::watch;
 use workers::runner::{Engine, Error, RunnerConfig};
 
 use crate::faults::Faulty;
-use crate::support::{Running, act, attempts, complete, config, enqueue_kind, job, kind, until_some, until_state};
+use crate::support::{
+    Running, act, attempts, complete, config, enqueue, enqueue_kind, job, kind, until_some, until_state,
+};
 
 async fn until_draining(db: &Database, worker: domain::ids::WorkerId) {
     until_some("the worker drains", async || {
@@ -157,6 +160,10 @@ pub async fn a_loop_that_dies_spends_no_attempt(engine: Engine) {
     until_some("both run", async || (begun.load(SeqCst) == 2).then_some(())).await;
 
     faults.sweep_dies.store(true, SeqCst);
+    // The time of a job comes, which calls for a sweep.
+    let soon = db.clock().now().await + Duration::from_secs(60);
+    enqueue(&db, &NewJob { run_at: Some(soon), ..NewJob::new(&spec, json!({})) }).await;
+    db.clock().advance(Duration::from_secs(61)).await;
     let ended = worker.ended().await;
 
     assert!(matches!(ended, Err(Error::LoopDied(_))), "{ended:?}");

@@ -24,6 +24,8 @@ pub struct Faults {
     pub renewals_fail: AtomicUsize,
     /// So many leasings fail before anything happens.
     pub leasings_fail: AtomicUsize,
+    /// So many polls commit, and their answers are lost.
+    pub polls_lost: AtomicUsize,
     /// So many settlements commit, and their answers are lost.
     pub answers_lost: AtomicUsize,
     /// So many writes of handlers fail before anything happens.
@@ -127,6 +129,9 @@ impl LeaseStore for Faulty {
         }
         self.faults.polls.fetch_add(1, SeqCst);
         let polled = self.inner.poll(worker, request).await?;
+        if !polled.leased.is_empty() && Faults::take(&self.faults.polls_lost) {
+            return Err(away());
+        }
         let leased = &polled.leased;
         if !leased.is_empty() {
             self.faults.leasing.pass().await;

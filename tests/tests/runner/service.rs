@@ -179,6 +179,25 @@ pub async fn leasing_goes_on_after_an_outage(engine: Engine) {
     worker.stop().await;
 }
 
+/// The answer to a poll is lost after its commit: nobody holds the leases, and their batch finds them when they end.
+pub async fn leases_whose_answer_was_lost_are_found_again(engine: Engine) {
+    let db = Database::start().await;
+    let spec = KindSpec { lease: Duration::from_secs(300), ..kind("test.act") };
+    let store = Faulty::before(&db);
+    let faults = Arc::clone(&store.faults);
+    faults.polls_lost.store(1, SeqCst);
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::on(store, act(spec.clone(), |_, _| async { complete() }), config(engine));
+    until_some("the answer is lost", async || (faults.polls_lost.load(SeqCst) == 0).then_some(())).await;
+    until_state(&db, id, JobState::Running).await;
+
+    db.clock().advance(Duration::from_secs(301)).await;
+
+    let done = until_state(&db, id, JobState::Completed).await;
+    assert_eq!((done.attempt, done.interruptions), (1, 1));
+    worker.stop().await;
+}
+
 /// Any worker stages what is due, and takes over what a dead one left.
 pub async fn a_worker_stages_due_jobs_and_takes_over_from_the_dead(engine: Engine) {
     let db = Database::start().await;

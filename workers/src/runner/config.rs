@@ -53,6 +53,8 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) const LOST_RACE_PAUSE: Duration = Duration::from_millis(4);
 /// No worker polls more rarely than this.
 pub(super) const POLL_CAP: Duration = Duration::from_secs(3);
+/// How long a worker whose slots are taken goes without a look after what the sweeps have to do.
+pub(super) const BLIND_LOOK: Duration = Duration::from_millis(600);
 /// Rows that one statement leases, renews, settles, rescues or stages at most: the cost of a row grows beyond 750.
 pub(super) const BATCH: u16 = 500;
 /// How often the rarer upkeep is done.

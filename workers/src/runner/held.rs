@@ -111,14 +111,21 @@ impl Held {
         self.lock().leases.len()
     }
 
-    pub(super) fn add(&self, held: &Arc<HeldLease>) {
-        let (renew_at, stop_at) = (held.renew_at(), held.stop_at());
+    /// Takes all leases of one statement at once: none of them may be over before the last is known, or their batch would
+    /// count as ended while one of its jobs runs.
+    pub(super) fn add_all(&self, leases: &[Arc<HeldLease>]) {
         let (renewal_moved, stop_moved) = {
             let mut inner = self.lock();
-            inner.leases.insert(held.lease(), Arc::clone(held));
-            inner.slots_taken += 1;
-            *inner.batches.entry(held.leased.batch).or_default() += 1;
-            (inner.next_renewal.is_none_or(|next| renew_at < next), inner.next_stop.is_none_or(|next| stop_at < next))
+            let (next_renewal, next_stop) = (inner.next_renewal, inner.next_stop);
+            let (mut renewal_moved, mut stop_moved) = (false, false);
+            for held in leases {
+                renewal_moved |= next_renewal.is_none_or(|next| held.renew_at() < next);
+                stop_moved |= next_stop.is_none_or(|next| held.stop_at() < next);
+                inner.leases.insert(held.lease(), Arc::clone(held));
+                *inner.batches.entry(held.leased.batch).or_default() += 1;
+            }
+            inner.slots_taken += leases.len();
+            (renewal_moved, stop_moved)
         };
         if renewal_moved {
             self.renewal_moved.notify_one();
@@ -126,6 +133,11 @@ impl Held {
         if stop_moved {
             self.stop_moved.notify_one();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn add(&self, held: &Arc<HeldLease>) {
+        self.add_all(std::slice::from_ref(held));
     }
 
     /// The handler ended: its slot is free, though the lease is still held until the outcome is recorded.
@@ -172,8 +184,7 @@ impl Held {
 
     /// The database forgot them.
     pub(super) fn batches_removed(&self, removed: &[BatchId]) {
-        // What ended meanwhile stands behind them.
-        self.lock().ended.drain(..removed.len());
+        self.lock().ended.retain(|batch| !removed.contains(batch));
     }
 
     /// Waits until no lease is held.
@@ -316,9 +327,7 @@ mod tests {
     fn a_batch_is_told_as_ended_when_each_of_its_leases_is_known_to_have_ended() {
         let (set, now) = (Held::new(8, 16), Instant::now());
         let leases: Vec<_> = (0..4).map(|_| held("a.b", Duration::from_secs(30), now)).collect();
-        for lease in &leases[..2] {
-            set.add(lease);
-        }
+        set.add_all(&leases[..2]);
         set.remove(&leases[0]);
         assert!(set.ended_batches().is_empty(), "one is left");
         set.remove(&leases[1]);
@@ -327,9 +336,7 @@ mod tests {
         set.batches_removed(&ended);
         assert!(set.ended_batches().is_empty(), "told once");
 
-        for lease in &leases[2..] {
-            set.add(lease);
-        }
+        set.add_all(&leases[2..]);
         set.abandon(&leases[2]);
         set.remove(&leases[3]);
         assert!(set.ended_batches().is_empty(), "of one nobody knows: a sweep finds out");

@@ -54,15 +54,15 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                 }
                 if let Some(look) = &look {
                     core.rhythm.heard(look, sent);
-                    if look.expired || look.due {
+                    if look.batches_due || look.due {
                         core.sweep_wanted.notify_one();
                     }
                 }
                 let found = leased.len();
                 let was_full = std::mem::replace(&mut last_was_full, found >= usize::from(limit));
-                for job in leased {
-                    let held = Arc::new(hold(&core, job, sent));
-                    core.held.add(&held);
+                let leased: Vec<_> = leased.into_iter().map(|job| Arc::new(hold(&core, job, sent))).collect();
+                core.held.add_all(&leased);
+                for held in leased {
                     let grip = Grip::new(Arc::clone(&core), held);
                     // A grip that goes nowhere hands its lease back: the worker began to drain meanwhile.
                     if !core.draining.is_cancelled() {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ids::WorkerId;
-use domain::queue::WorkerSpec;
+use domain::queue::{PollRequest, WorkerSpec};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -369,6 +369,12 @@ async fn wind_up(core: &Arc<Core>, mut loops: Loops) -> usize {
             let _ = (&mut loops.settling).await;
         }
         let _ = upkeep::flush_once(core).await;
+        // The last batches; one of which this is not told is the sweeps'.
+        let ended = core.held.ended_batches();
+        let request = PollRequest { limit: 0, ended: &ended, look: false, wall_clock: None };
+        if !ended.is_empty() && core.store.poll(&core.registration.spec, &request).await.is_ok() {
+            core.held.batches_removed(&ended);
+        }
         if let Err(error) = core.store.stopped(core.registration.spec.worker).await {
             tracing::warn!(%error, "the worker's end was not written down");
         }

@@ -1,8 +1,8 @@
-//! When a worker polls: in turn with its peers, so that the queue is looked at as often as one worker alone would look
-//! at it, however many there are.
+//! When a worker polls: in turn with its peers, so that up to twelve workers look at the queue as often as one alone would
+//! . More look more often, since none waits longer than the cap.
 //!
 //! Each poll brings back how many live workers serve some of the same queues and how many of them come first. On the
-//! database's clock, worker `rank` of `live` polls at every moment that is `rank` turns into a round of `live` turns.
+//! database's clock, worker `rank` of `live` polls at every moment that is `rank` turns into a round of `live` turns. What one of them sees, all of them need not look for.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use domain::entropy;
 use domain::queue::Look;
 
-use super::config::{BEAT_INTERVAL, POLL_CAP, POLL_INTERVAL, UPKEEP_INTERVAL};
+use super::config::{BEAT_INTERVAL, BLIND_LOOK, POLL_CAP, POLL_INTERVAL, UPKEEP_INTERVAL};
 
 #[derive(Debug)]
 struct State {
@@ -59,15 +59,9 @@ impl Rhythm {
         self.state().beaten_at = Some(now);
     }
 
-    /// Whether this worker did not look for two rounds: it polls for nothing while its slots are taken.
+    /// Whether a worker that polls for nothing, since its slots are taken, should look: its peers may be dead.
     pub(super) fn is_blind(&self, now: Instant) -> bool {
-        let state = self.state();
-        state.looked_at.is_none_or(|at| now.duration_since(at) >= 2 * round(state.live))
-    }
-
-    /// A look was taken by other means than a poll.
-    pub(super) fn looked(&self, now: Instant) {
-        self.state().looked_at = Some(now);
+        self.state().looked_at.is_none_or(|at| now.duration_since(at) >= BLIND_LOOK)
     }
 
     /// What a look that was asked for at `now` said.
@@ -76,10 +70,12 @@ impl Rhythm {
         (state.live, state.rank, state.looked_at) = (look.live, look.rank, Some(now));
     }
 
-    /// The wait of an idle worker until its next turn, after a look whose answer just came.
+    /// The wait of an idle worker until its next turn, after a look whose answer just came; or until the sweeps have work
+    /// that the look foresaw: whoever's turn it would be may be dead by then.
     pub(super) fn until_turn(&self, look: &Look) -> Duration {
         let turn = turn(look.live, look.rank, look.now_ms);
-        turn + POLL_INTERVAL.mul_f64(entropy::fraction() / 10.0)
+        let foreseen = look.next.filter(|next| !next.is_zero()).map(|next| next.max(POLL_INTERVAL));
+        foreseen.map_or(turn, |next| turn.min(next)) + POLL_INTERVAL.mul_f64(entropy::fraction() / 10.0)
     }
 
     /// As [`Self::until_turn`], where no look told the time: a round, less or more.
@@ -107,8 +103,7 @@ fn round(live: u32) -> Duration {
 fn turn(live: u32, rank: u32, now_ms: u64) -> Duration {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let round = millis(round(live));
-    // Beyond the cap several workers share a turn.
-    let offset = (u64::from(rank) * millis(POLL_INTERVAL)) % round;
+    let offset = u64::from(rank) * round / u64::from(live.max(1));
     let into = (now_ms + round - offset) % round;
     Duration::from_millis(round - into)
 }
@@ -128,6 +123,9 @@ mod tests {
             })
             .collect();
         assert_eq!(moments, (0..10).map(|rank| rank * 250).collect::<Vec<_>>());
+        // Beyond the cap they share the round as evenly.
+        let waits: std::collections::BTreeSet<_> = (0..1000).map(|rank| turn(1000, rank, 0)).collect();
+        assert_eq!(waits.len(), 1000);
     }
 
     #[test]
@@ -143,16 +141,26 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_worker_does_not_sleep_past_what_the_sweeps_will_have_to_do() {
+        let rhythm = Rhythm::default();
+        let look = |next| Look { batches_due: false, due: false, next, live: 10, rank: 0, now_ms: 1 };
+        let soon = Duration::from_millis(700);
+        assert!(rhythm.until_turn(&look(None)) >= Duration::from_millis(2499));
+        assert!((soon..soon + POLL_INTERVAL).contains(&rhythm.until_turn(&look(Some(soon)))));
+        assert!(rhythm.until_turn(&look(Some(Duration::from_millis(1)))) >= POLL_INTERVAL, "not hot");
+        assert!(rhythm.until_turn(&look(Some(Duration::ZERO))) >= Duration::from_millis(2499), "a sweep is under way");
+    }
+
+    #[test]
     fn a_busy_worker_looks_once_in_a_round_and_beats_rarely() {
         let (rhythm, start) = (Rhythm::default(), Instant::now());
         assert!(rhythm.wants_look(start) && rhythm.wants_beat(start) && rhythm.is_blind(start));
-        let look = Look { expired: false, due: false, live: 4, rank: 1, now_ms: 0 };
+        let look = Look { batches_due: false, due: false, next: None, live: 4, rank: 1, now_ms: 0 };
         rhythm.heard(&look, start);
         rhythm.beaten(start);
         let soon = start + POLL_INTERVAL;
         assert!(!rhythm.wants_look(soon) && !rhythm.wants_beat(soon) && !rhythm.is_blind(soon));
-        assert!(rhythm.wants_look(start + round(4)) && !rhythm.is_blind(start + round(4)));
-        assert!(rhythm.is_blind(start + 2 * round(4)));
+        assert!(rhythm.wants_look(start + round(4)) && rhythm.is_blind(start + BLIND_LOOK));
         assert!(rhythm.wants_beat(start + BEAT_INTERVAL));
     }
 
@@ -160,7 +168,7 @@ mod tests {
     fn the_rarer_upkeep_is_shared() {
         let (rhythm, start) = (Rhythm::default(), Instant::now());
         assert!(rhythm.takes_upkeep(start), "a worker begins with it");
-        rhythm.heard(&Look { expired: false, due: false, live: 10, rank: 3, now_ms: 0 }, start);
+        rhythm.heard(&Look { batches_due: false, due: false, next: None, live: 10, rank: 3, now_ms: 0 }, start);
         assert!(!rhythm.takes_upkeep(start + UPKEEP_INTERVAL * 9));
         assert!(rhythm.takes_upkeep(start + UPKEEP_INTERVAL * 10));
     }

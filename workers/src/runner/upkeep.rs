@@ -3,32 +3,34 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use domain::queue::PollRequest;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, FLUSH_INTERVAL};
+use super::config::{ANSWER_LIMIT, BATCH, BLIND_LOOK, FLUSH_INTERVAL};
 use super::core::Core;
 use super::outage::Outage;
 use crate::seam::{StoreError, Swept};
 
-/// Rescues expired leases and stages due jobs when a poll saw that there are some, and at the pace of the polls while
-/// this worker's slots are taken and it does not poll; at once while a sweep stops at its bound. The rarer upkeep now and
+/// Rescues expired leases and stages due jobs when a poll saw that there are some, and looks by itself while this
+/// worker's slots are taken and it does not poll; at once while a sweep stops at its bound. The rarer upkeep now and
 /// then.
 pub(super) async fn sweep(core: Arc<Core>) {
     let mut outage = Outage::new("sweeping");
     loop {
         let wanted = tokio::select! {
             () = core.sweep_wanted.notified() => true,
-            () = sleep(core.rhythm.a_round()) => false,
+            () = sleep(BLIND_LOOK / 2) => false,
         };
         loop {
             let now = Instant::now();
             let upkeep = core.rhythm.takes_upkeep(now);
-            if !wanted && !upkeep && !core.rhythm.is_blind(now) {
+            let blind = core.held.free() == 0 && core.rhythm.is_blind(now);
+            if !wanted && !upkeep && !blind {
                 break;
             }
             let swept = timeout(ANSWER_LIMIT, async {
-                let swept = core.store.sweep(BATCH).await?;
-                core.rhythm.looked(now);
+                let has_work = wanted || look(&core, now).await?;
+                let swept = if has_work { core.store.sweep(BATCH).await? } else { Swept::default() };
                 if upkeep {
                     core.store.upkeep().await?;
                 }
@@ -48,6 +50,14 @@ pub(super) async fn sweep(core: Arc<Core>) {
             }
         }
     }
+}
+
+/// What a poll would see, where this worker has no slot to poll for: whether the sweeps have work.
+async fn look(core: &Core, now: Instant) -> Result<bool, StoreError> {
+    let request = PollRequest { limit: 0, ended: &[], look: true, wall_clock: None };
+    let Some(look) = core.store.poll(&core.registration.spec, &request).await?.look else { return Ok(true) };
+    core.rhythm.heard(&look, now);
+    Ok(look.batches_due || look.due)
 }
 
 fn note(core: &Core, swept: Swept) {

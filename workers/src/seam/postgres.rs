@@ -1,7 +1,7 @@
 //! The queue in PostgreSQL.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -33,7 +33,7 @@ const PARTITION_DAYS: u16 = 7;
 /// Cancellations fenced off in one sweep.
 const CANCEL_BATCH: u16 = 100;
 /// Live jobs that one upkeep looks at for strays.
-const STRAY_BATCH: u16 = 5000;
+const STRAY_BATCH: u16 = 20_000;
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
 
@@ -45,8 +45,6 @@ pub struct PgLeaseStore {
     handlers: PgPool,
     /// The last outcomes met rows that other sessions hold.
     contested: Arc<AtomicBool>,
-    /// How far the walk after strays has come.
-    walked_to: Arc<Mutex<Option<JobId>>>,
 }
 
 impl PgLeaseStore {
@@ -60,7 +58,6 @@ impl PgLeaseStore {
             pool: small_pool(impatient(options.clone()), RUNNER_CONNECTIONS),
             handlers: small_pool(options, HANDLER_CONNECTIONS),
             contested: Arc::default(),
-            walked_to: Arc::default(),
         }
     }
 
@@ -133,7 +130,7 @@ fn told(source: sqlx::Error) -> StoreError {
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
         let pool = small_pool(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
-        Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::default(), walked_to: Arc::default() })
+        Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::default() })
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
@@ -174,7 +171,12 @@ impl LeaseStore for PgLeaseStore {
                 Err(error) => return Err(told(error)),
             }
         };
-        let rest = if others.is_empty() { Vec::new() } else { self.settle_around(&others).await? };
+        let rest = match self.settle_around(&others).await {
+            Ok(fates) => fates,
+            // What completed is recorded and must be told: the others are to be asked for again.
+            Err(StoreError::Unavailable(_)) if !completed.is_empty() => vec![Fate::Busy; others.len()],
+            Err(error) => return Err(error),
+        };
         let (mut completed, mut rest) = (completed.into_iter(), rest.into_iter());
         Ok(settlements
             .iter()
@@ -264,11 +266,12 @@ impl LeaseStore for PgLeaseStore {
                 tracing::info!("partitions of finished jobs are made later: others hold the lock");
             }
             queue::cancel_ignored(&mut conn, CANCEL_BATCH).await?;
-            let after = *self.walked_to.lock().unwrap_or_else(PoisonError::into_inner);
-            let (adopted, next) = queue::adopt_strays(&mut conn, after, STRAY_BATCH).await?;
-            *self.walked_to.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            let adopted = queue::adopt_strays(&mut conn, STRAY_BATCH).await?;
             if adopted > 0 {
-                tracing::error!(adopted, "jobs ran that no batch named: an older worker may still be leasing");
+                tracing::error!(
+                    adopted,
+                    "running jobs stood in no batch: an older worker leases beside us, or this is a fault"
+                );
             }
             idempotency::sweep(&mut conn, IDEMPOTENCY_BATCH).await?;
             Ok(())

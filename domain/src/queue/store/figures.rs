@@ -58,7 +58,7 @@ pub async fn queues_after(
         ), busy as materialized (
             select queue, count(*) as running from running_jobs group by queue
         ), first_parked as materialized (
-            select queue from jobs where not ready order by run_at, id limit $1
+            select queue from jobs where parked order by run_at, id limit $1
         ), parked as materialized (
             select queue, count(*) as waiting from first_parked group by queue
         ), named as (
@@ -133,7 +133,7 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
                     order by j.kind, j.priority, j.run_at, j.id
                     limit 1) n
         ), first_parked as materialized (
-            select queue from jobs where not ready order by run_at, id limit $1
+            select queue from jobs where parked order by run_at, id limit $1
         ), figures as materialized (
             select (select count(*) from (
                        select from jobs j where j.queue = $2 and j.ready and j.state = 'available' limit $1) c) as available,
@@ -162,7 +162,7 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
                 and exists (select
                               from (select queue
                                       from jobs
-                                     where not ready
+                                     where parked
                                      order by run_at, id
                                      limit $4) p
                              where p.queue = $2))

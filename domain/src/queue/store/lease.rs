@@ -87,7 +87,8 @@ pub async fn poll(
              limit $4
         ), held as materialized (
             -- By the row's place on its page, which is cheaper than its id. A row that moved meanwhile was changed
-            -- meanwhile: it is passed by, and found at its new place next time. One row after the other, in the order
+            -- meanwhile: if it is locked here all the same, the update below does not see its new version, and it is
+            -- leased by a later statement. One row after the other, in the order
             -- of what is due, so that no row is locked beyond the limit.
             select j.place, d.lease_ms
               from due d
@@ -119,16 +120,27 @@ pub async fn poll(
               from leased
             having count(*) > 0
             returning id
-        ), over as (
-            delete from lease_batches
+        ), ended as materialized (
+            -- What a sweep holds just now is the sweep's: leasing waits for no bookkeeping.
+            select id
+              from lease_batches
              where id = any($7)
                and worker_id = $6
-        ), heard as (
-            update workers
-               set seen_at = (select lh_now()),
-                   clock_skew_ms = (extract(epoch from $9::timestamptz - (select lh_now())) * 1000)::bigint
+               for update skip locked
+        ), removed as (
+            delete from lease_batches b using ended e where b.id = e.id
+        ), me as materialized (
+            select id
+              from workers
              where id = $6
                and $9::timestamptz is not null
+               for update skip locked
+        ), beat as (
+            update workers w
+               set seen_at = (select lh_now()),
+                   clock_skew_ms = (extract(epoch from $9::timestamptz - (select lh_now())) * 1000)::bigint
+              from me
+             where w.id = me.id
         ), peers as materialized (
             -- Who polls for the same jobs; the look's columns stay null where nobody asked.
             select count(*) as live, count(*) filter (where id < $6) as rank
@@ -140,13 +152,14 @@ pub async fn poll(
                       and stopped_at is null
                       and draining_at is null
                       and queues && $1::text[]
+                    order by id
                     limit 1000
                    ) w
         ), look as (
-            select $8 and exists (select from lease_batches where expires_at < (select lh_now())) as expired,
-                   $8 and exists (select from jobs where not ready and run_at <= (select lh_now())) as due,
+            select case when $8 then (select expires_at from lease_batches order by expires_at limit 1) end as batch_at,
+                   case when $8 then (select run_at from jobs where parked order by run_at, id limit 1) end as due_at,
                    live, rank,
-                   (extract(epoch from (select lh_now())) * 1000)::bigint as now_ms
+                   (select lh_now()) as now
               from peers
         )
         select l.id as "id?: JobId", l.kind as "kind?: Kind", l.queue as "queue?: QueueName", l.args as "args?",
@@ -155,7 +168,7 @@ pub async fn poll(
                l.priority as "priority?", l.fence as "fence?: Fence", l.leased_at as "leased_at?",
                l.lease_expires_at as "expires_at?", l.traceparent as "traceparent?",
                (select id from batch) as "batch?: BatchId",
-               k.expired as "expired!", k.due as "due!", k.live as "live!", k.rank as "rank!", k.now_ms as "now_ms!"
+               k.batch_at as "batch_at?", k.due_at as "due_at?", k.live as "live!", k.rank as "rank!", k.now as "now!"
           from look k
           left join leased l on true
         "#,
@@ -173,12 +186,13 @@ pub async fn poll(
     .fetch_all(conn)
     .await?;
     let look = rows.first().filter(|_| request.look).map(|r| Look {
-        expired: r.expired,
-        due: r.due,
+        batches_due: r.batch_at.is_some_and(|at| at < r.now),
+        due: r.due_at.is_some_and(|at| at <= r.now),
+        next: [r.batch_at, r.due_at].into_iter().flatten().min().map(|at| (at - r.now).to_std().unwrap_or_default()),
         // Whoever asks lives, though its own row may say so a little later.
         live: u32::try_from(r.live).unwrap_or(u32::MAX).max(1),
         rank: u32::try_from(r.rank).unwrap_or(0),
-        now_ms: r.now_ms.unsigned_abs(),
+        now_ms: r.now.timestamp_millis().unsigned_abs(),
     });
     let mut leased: Vec<(i16, Leased)> = Vec::with_capacity(rows.len());
     for r in rows {

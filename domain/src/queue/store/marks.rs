@@ -19,9 +19,13 @@ pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::
                    (select id from jobs order by id desc limit 1),
                    (select sum(total) from throughput where minute > (select lh_now()) - interval '2 minutes'),
                    (select max(id) from fenced_writes),
-                   -- Progress writes no counter: the progress of the running jobs is compared itself.
+                   -- Progress writes no counter: the progress of the running jobs is compared itself, of a thousand
+                   -- at most: a hundred batches, and ten jobs of each. A page of more reloads at its own pace.
                    (select sum(hashtext(p.progress::text)::bigint) from (
-                       select progress from running_jobs where progress is not null limit 500
+                       select j.progress
+                         from (select jobs from lease_batches order by id desc limit 100) b
+                        cross join lateral (select id from unnest(b.jobs) as u(id) limit 10) u
+                        cross join lateral (select progress from jobs a where a.id = u.id and a.state = 'running') j
                    ) p)) as "jobs!",
                concat_ws('/',
                    (select string_agg(w.state, ',' order by w.id) from (

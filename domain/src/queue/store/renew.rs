@@ -40,7 +40,8 @@ pub async fn renew(conn: &mut PgConnection, leases: &[(Lease, Duration)]) -> Res
                for update of j skip locked
         )
         update jobs j
-           set lease_expires_at = (select lh_now()) + h.lease_ms * interval '1 ms'
+           set lease_expires_at = (select lh_now()) + h.lease_ms * interval '1 ms',
+               renewed = true
           from held h
          where j.id = h.id
         returning j.id as "id: JobId", j.fence as "fence: Fence", j.cancel_requested_at is not null as "cancelled!",

@@ -53,7 +53,7 @@ pub async fn settle(conn: &mut PgConnection, settlements: &[Settlement]) -> Resu
 /// # Errors
 /// Only the database's.
 pub async fn complete_swiftly(conn: &mut PgConnection, done: &[(Lease, &Value)]) -> Result<Vec<Fate>, sqlx::Error> {
-    // In the order of their ids, as all who lock many jobs.
+    // Asked in the order of their ids, which makes deadlocks with others rare; one that is lost is worth a retry.
     let mut sorted: Vec<&(Lease, &Value)> = done.iter().collect();
     sorted.sort_by_key(|(lease, _)| lease.job);
     // Asked twice in one call, a lease ends once, as first asked.
@@ -260,6 +260,7 @@ pub(super) async fn record(
                    revision = j.revision + 1,
                    worker_id = null,
                    lease_expires_at = null,
+                   renewed = false,
                    attempt = case when h.outcome in ('snoozed', 'released') then j.attempt - 1 else j.attempt end,
                    run_at = case
                                 when h.outcome = 'released' then j.run_at
