@@ -8,7 +8,7 @@ use crate::queue::{Error, JobState, Outcome, Settlement, policy};
 /// What the server raises for a lease that is not the job's.
 const LEASE_LOST: &str = "LH001";
 /// What it raises for a lease whose holder settled under it before.
-const SETTLED_BEFORE: &str = "LH002";
+const SETTLED_BEFORE: &str = "LH004";
 
 /// Records an outcome in the caller's transaction: it stands with everything else that is written there, or not at all.
 /// Returns the state in which the job is once that commits.
