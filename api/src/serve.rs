@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::door::threshold::Peer;
 use crate::{App, events, metrics, router, routes};
 
 /// Longest time for a request's head to arrive, and for a connection's first request, where nothing else is configured.
@@ -120,8 +121,8 @@ async fn accept(
             (place, listener.accept().await)
         };
         let Some((place, accepted)) = shutdown.run_until_cancelled(next).await else { return };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok((stream, address)) => (stream, Peer(address.ip())),
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -131,7 +132,7 @@ async fn accept(
         // Small answers must not wait for more to come.
         let _ = stream.set_nodelay(true);
         let spoken = CancellationToken::new();
-        let service = Spoken { inner: service.clone(), first: spoken.clone() };
+        let service = Spoken { inner: service.clone(), peer, first: spoken.clone() };
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         let connection = graceful.watch(connection.into_owned());
         tokio::spawn(async move {
@@ -156,14 +157,15 @@ async fn silence(limit: Duration, spoken: &CancellationToken) {
     }
 }
 
-/// Notes a connection's first request.
+/// Notes a connection's first request, and in each whose connection it came by.
 #[derive(Debug, Clone)]
 struct Spoken<S> {
     inner: S,
+    peer: Peer,
     first: CancellationToken,
 }
 
-impl<S: tower::Service<R>, R> tower::Service<R> for Spoken<S> {
+impl<S: tower::Service<http::Request<B>>, B> tower::Service<http::Request<B>> for Spoken<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -172,8 +174,9 @@ impl<S: tower::Service<R>, R> tower::Service<R> for Spoken<S> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
         self.first.cancel();
+        request.extensions_mut().insert(self.peer);
         self.inner.call(request)
     }
 }

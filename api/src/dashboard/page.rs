@@ -22,6 +22,7 @@ use super::theme::Theme;
 use super::verdict::{Facts, Verdict};
 use super::words::{self, Now, Volatile};
 use crate::App;
+use crate::door::known::Shown;
 
 /// Longest time that one statement of a page may take.
 const STATEMENT_LIMIT: Duration = Duration::from_millis(800);
@@ -75,8 +76,13 @@ const fn cookie_name(secure: bool) -> &'static str {
     if secure { COOKIE_OF_HOST } else { COOKIE }
 }
 
+/// What the session's cookie says, whether or not it is a session's.
+pub(crate) fn session_text(headers: &HeaderMap, secure: bool) -> Option<&str> {
+    cookie(headers, cookie_name(secure))
+}
+
 fn token(headers: &HeaderMap, secure: bool) -> Option<Token> {
-    cookie(headers, cookie_name(secure)).and_then(Token::parse)
+    session_text(headers, secure).and_then(Token::parse)
 }
 
 /// The cookie that holds a session, or that ends one where `token` is none.
@@ -129,6 +135,7 @@ impl Visit {
         let Some(token) = ask.token.take() else { return Err(Failure::SignIn) };
         let mut snapshot = db::begin_read(app.pool(), STATEMENT_LIMIT).await?;
         let Some(caller) = caller_of(&mut snapshot, &token).await? else { return Err(Failure::SignIn) };
+        app.rates().accepted(&Shown::session_of(&token.reveal()));
         if let Some(missing) = NEEDED.into_iter().find(|permission| !caller.may(*permission)) {
             return Err(Failure::Forbidden(missing));
         }

@@ -12,6 +12,7 @@ use wire::Code;
 
 use super::access::{self, Access, Honours};
 use super::failure::Failure;
+use super::known::Shown;
 use crate::App;
 
 /// The authenticated caller of a route that needs one.
@@ -97,14 +98,16 @@ fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) 
 /// The owner of the presented key, or, where a page's script may listen, of the session's cookie.
 async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority::Caller, Failure> {
     if access::BY_SESSION.contains(&path) && !headers.contains_key(AUTHORIZATION) {
-        let mut conn = app.pool().acquire().await?;
-        return crate::dashboard::session_caller(&mut conn, headers, app.config().secure_cookies)
-            .await?
-            .ok_or_else(missing);
+        let (mut conn, secure) = (app.pool().acquire().await?, app.config().secure_cookies);
+        let caller = crate::dashboard::session_caller(&mut conn, headers, secure).await?.ok_or_else(missing)?;
+        app.rates().accepted(&Shown::session(headers, secure));
+        return Ok(caller);
     }
     let presented = presented(headers)?;
     let mut conn = app.pool().acquire().await?;
-    Ok(authority::authenticate(&mut conn, &presented).await?)
+    let caller = authority::authenticate(&mut conn, &presented).await?;
+    app.rates().accepted(&Shown::keys(headers));
+    Ok(caller)
 }
 
 fn presented(headers: &HeaderMap) -> Result<Presented, Failure> {

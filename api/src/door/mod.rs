@@ -5,6 +5,7 @@ pub mod admission;
 pub mod auth;
 pub mod body;
 pub mod failure;
+pub(crate) mod known;
 pub mod observe;
 pub mod page;
 pub mod precondition;

@@ -1,13 +1,17 @@
 //! What is asked of every request before anybody looks at who sent it: an address that is text, and a rate.
 
+use std::net::IpAddr;
+
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
-use http::header::{AUTHORIZATION, COOKIE, LOCATION};
+use http::header::LOCATION;
 
+use super::known::Shown;
 use super::observe::RequestId;
+use super::rate::Stranger;
 use crate::App;
 
 /// An address whose escapes are no text names nothing, whatever the route: the same answer as for what does not exist.
@@ -19,24 +23,36 @@ pub async fn legible(request: Request, next: Next) -> Response {
     crate::routes::nowhere(request.uri().clone(), request.headers().clone(), id).await
 }
 
-/// Requests that show neither a key nor a cookie share one rate, and so do those whose key or cookie is not accepted:
-/// nobody tries keys faster than that. What watches over the process is never refused.
+/// Whose connection a request came by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// Who shows no key, and who shows one that was not accepted lately, has a rate by address, one for each of the two: it
+/// is asked before anybody is looked up, so keys are tried no faster, and a right one waits as long as a wrong one. Who
+/// was accepted lately passes, whatever others at the address do. What watches over the process is never refused.
 pub async fn strangers(State(app): State<App>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let shows_key = headers.contains_key(AUTHORIZATION) || headers.contains_key(COOKIE);
-    if shows_key {
+    let (rates, path) = (app.rates(), request.uri().path());
+    let shown = Shown::of(request.headers(), app.config().secure_cookies);
+    if matches!(path, "/healthz" | "/readyz") || (path == "/metrics" && shown.is_empty()) {
+        return next.run(request).await;
+    }
+    if !shown.is_empty() && rates.knows(&shown) {
         let response = next.run(request).await;
-        return match refused(&response).then(|| app.rates().take_nameless()) {
-            Some(Err(failure)) => failure.into_response(),
-            Some(Ok(())) | None => response,
-        };
+        if refused(&response) {
+            rates.forget(&shown);
+        }
+        return response;
     }
-    let watches = matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics");
-    let admitted = if watches { Ok(()) } else { app.rates().take_nameless() };
-    match admitted {
-        Ok(()) => next.run(request).await,
-        Err(failure) => failure.into_response(),
+    let stranger = if shown.is_empty() { Stranger::Nameless } else { Stranger::Unproven };
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    if let Err(failure) = rates.take_stranger(stranger, peer) {
+        return failure.into_response();
     }
+    let response = next.run(request).await;
+    if !shown.is_empty() && rates.knows(&shown) {
+        rates.give_back(stranger, peer);
+    }
+    response
 }
 
 /// Whether the answer is for somebody who is not known: a refusal, or a page's way to the sign-in.

@@ -197,31 +197,3 @@ async fn a_key_that_calls_too_often_is_told_when_to_come_back_and_others_are_not
     let (_, other) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
     assert!(server.client_of(&other).kinds().await.is_ok());
 }
-
-#[tokio::test]
-async fn keys_that_are_not_accepted_share_the_rate_of_those_who_show_none() {
-    let good = |server: &Server| server.admin.expose_secret().to_owned();
-    let config = || api::Config { rate_per_second: 1, rate_burst: 3, ..Server::config() };
-    // Another secret of a key that exists, a key that never was, what is no key, and a cookie of no session.
-    for (place, header, value) in [
-        ("/v1/kinds", "authorization", None),
-        ("/v1/kinds", "authorization", Some(format!("Bearer lh_{}_{}", "0".repeat(32), "0".repeat(64)))),
-        ("/v1/kinds", "authorization", Some("Bearer nonsense".to_owned())),
-        ("/v1/events", "cookie", Some(format!("leasehold_session={}", "0".repeat(64)))),
-        ("/", "cookie", Some("a=b".to_owned())),
-    ] {
-        let server = Server::start_with(config()).await;
-        let known = good(&server);
-        let value = value.unwrap_or_else(|| format!("Bearer {}{}", &known[..known.len() - 8], "0".repeat(8)));
-        let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
-        let http = http.expect("a client");
-        let mut statuses = Vec::new();
-        for _ in 0..4 {
-            let request = http.get(format!("{}{place}", server.base)).header(header, value.as_str());
-            statuses.push(Told::by(request).await.status);
-        }
-        assert!(statuses[..3].iter().all(|status| [401, 303].contains(status)), "{place} {header}: {statuses:?}");
-        assert_eq!(statuses[3], 429, "{place} {header}: {statuses:?}");
-        assert!(server.client().kinds().await.is_ok(), "a key that is accepted has a rate of its own");
-    }
-}

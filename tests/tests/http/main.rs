@@ -20,4 +20,5 @@ mod outage;
 mod pages;
 mod regions;
 mod repeat;
+mod strangers;
 mod why;
