@@ -35,10 +35,17 @@ pub struct Rates {
     lately: Mutex<Lately>,
 }
 
+/// Whose bucket.
+type Place = (Stranger, Option<IpAddr>);
+
+/// A token, and the bucket that it is from.
+#[derive(Debug)]
+pub(super) struct Taken(Place);
+
 #[derive(Debug, Default)]
 struct Strangers {
     /// By address; that of nobody is for those whose address is not known, or one too many.
-    buckets: HashMap<(Stranger, Option<IpAddr>), Bucket>,
+    buckets: HashMap<Place, Bucket>,
     swept: Option<Instant>,
 }
 
@@ -73,14 +80,14 @@ impl Rates {
     ///
     /// # Errors
     /// `rate_limited` with the time until the next one.
-    pub(super) fn take_stranger(&self, stranger: Stranger, peer: Option<IpAddr>) -> Result<(), Failure> {
+    pub(super) fn take_stranger(&self, stranger: Stranger, peer: Option<IpAddr>) -> Result<Taken, Failure> {
         self.take_stranger_at(stranger, peer, Instant::now())
     }
 
     /// Gives back what [`Rates::take_stranger`] took of somebody who turned out to be known.
-    pub(super) fn give_back(&self, stranger: Stranger, peer: Option<IpAddr>) {
+    pub(super) fn give_back(&self, taken: &Taken) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bucket) = strangers.buckets.get_mut(&(stranger, peer.map(network))) {
+        if let Some(bucket) = strangers.buckets.get_mut(&taken.0) {
             bucket.tokens = (bucket.tokens + 1.0).min(self.burst);
         }
     }
@@ -100,7 +107,7 @@ impl Rates {
         self.lately.lock().unwrap_or_else(PoisonError::into_inner).forget(shown);
     }
 
-    fn take_stranger_at(&self, stranger: Stranger, peer: Option<IpAddr>, now: Instant) -> Result<(), Failure> {
+    fn take_stranger_at(&self, stranger: Stranger, peer: Option<IpAddr>, now: Instant) -> Result<Taken, Failure> {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         let Strangers { buckets, swept } = &mut *strangers;
         let mut place = (stranger, peer.map(network));
@@ -118,7 +125,7 @@ impl Rates {
             Stranger::Nameless => "Without a key, this address sends more than",
             Stranger::Unproven => "With keys that were not accepted lately, this address sends more than",
         };
-        self.spend(bucket, now, who)
+        self.spend(bucket, now, who).map(|()| Taken(place))
     }
 
     fn take_at(&self, key: KeyId, now: Instant) -> Result<(), Failure> {
@@ -188,7 +195,7 @@ mod tests {
         assert!(take(at("2001:db8:0:1::1")) && take(None) && take(at("192.0.2.1")) && take(at("::ffff:192.0.2.1")));
         assert!(take(at("192.0.2.1")) && !take(at("192.0.2.1")), "one address in two spellings");
         assert!(rates.take_stranger_at(Stranger::Nameless, at("192.0.2.1"), now).is_ok(), "a bucket of its own");
-        rates.give_back(Stranger::Unproven, at("192.0.2.1"));
+        rates.give_back(&Taken((Stranger::Unproven, at("192.0.2.1"))));
         assert!(take(at("192.0.2.1")) && !take(at("192.0.2.1")));
         let many = |n: u32| Some(IpAddr::V4((0x0a00_0000 + n).into()));
         let admitted = (0..3 * MAX_BUCKETS as u32).filter(|n| take(many(*n))).count();

@@ -45,12 +45,13 @@ pub async fn strangers(State(app): State<App>, request: Request, next: Next) -> 
     }
     let stranger = if shown.is_empty() { Stranger::Nameless } else { Stranger::Unproven };
     let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
-    if let Err(failure) = rates.take_stranger(stranger, peer) {
-        return failure.into_response();
-    }
+    let taken = match rates.take_stranger(stranger, peer) {
+        Ok(taken) => taken,
+        Err(failure) => return failure.into_response(),
+    };
     let response = next.run(request).await;
     if !shown.is_empty() && rates.knows(&shown) {
-        rates.give_back(stranger, peer);
+        rates.give_back(&taken);
     }
     response
 }
