@@ -160,7 +160,7 @@ impl Visit {
         let queues = queue::queues(self.query()).await?;
         let workers = queue::list_workers(self.query(), WORKERS).await?;
         let open = moves::Filter { open: Some(true), ..moves::Filter::default() };
-        let moves = moves::list(self.query(), &open, MOVES).await?;
+        let moves = moves::list(self.query(), &open, MOVES).await?.items;
         Ok(Facts { overview, queues, workers, moves })
     }
 

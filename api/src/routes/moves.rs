@@ -157,8 +157,11 @@ pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let before = page::cursor::<MoveId>(asked.cursor.as_deref())?;
     let filter = Filter { open, state, region, apps: seen_apps(&caller), before };
     let mut conn = app.pool().acquire().await?;
-    let found = moves::list(&mut conn, &filter, limit + 1).await?;
-    Ok(Json(page::of(found, limit, |found| found.id.to_string(), convert::move_view)))
+    let found = moves::list(&mut conn, &filter, limit).await?;
+    Ok(Json(Page {
+        items: found.items.into_iter().map(convert::move_view).collect(),
+        next_cursor: found.next.map(page::next),
+    }))
 }
 
 /// The applications that the caller sees; `None` is all of them. As [`Caller::sees_app`] says it of one.

@@ -1,6 +1,7 @@
 //! What a page of a list costs: the rows that it reads follow from the page, not from the table (Q-051).
 
-use domain::ids::Kind;
+use domain::ids::{Kind, MoveId, RegionCode};
+use domain::instances::moves;
 use domain::queue::{self, Filter, JobState};
 use sqlx::PgConnection;
 use tests::db::Database;
@@ -162,4 +163,108 @@ async fn a_queue_that_nothing_else_knows_is_looked_for_among_the_first_20_000_th
     let mut known = async |name| queue::queue(&mut conn, name).await.expect("an answer").is_some();
     assert!(known("soon").await && known("late").await);
     assert!(!known("last").await && !known("nothing").await, "whatever waits, a name costs no more");
+}
+
+/// 30,000 instances of `big`, of which three moved, and as many of `others`, each of which did; of every hundredth of
+/// these the move is in flight, and so is the oldest of `big`. `small` has one instance, which moved first of all.
+async fn a_moving_fleet() -> Database {
+    let db = Database::start().await;
+    for statement in [
+        "insert into regions (code, name, armed, data_bucket, data_bucket_region, created_at)
+         select code, code, true, code, code, lh_now() from unnest(array['eu', 'uk', 'us']) code",
+        "insert into instances (id, app, host, kind, backing, role, region, created_at)
+         select ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+                case when n = 0 then 'small' when n % 2 = 0 then 'big' else 'others' end, 'h' || n, 'instance', 'exec',
+                'original', 'eu', lh_now()
+           from generate_series(0, 60000) n",
+        "insert into moves (id, instance_id, host, from_region, to_region, state, requested_at, finished_at, outcome)
+         select ('01900000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid, i.id, i.host, 'eu',
+                case when n in (3, 30001) then 'us' else 'uk' end, 'preparing', lh_now(),
+                case when n % 200 <> 1 and n <> 2 then lh_now() end,
+                case when n % 200 <> 1 and n <> 2 then 'aborted' end
+           from generate_series(0, 60000) n
+           join instances i on i.host = 'h' || n
+          where n % 2 = 1 or n in (0, 2, 30000, 60000)",
+        "analyze",
+    ] {
+        sqlx::query(statement).execute(db.pool()).await.expect("written");
+    }
+    db
+}
+
+fn moves_of(app: Option<&str>, open: Option<bool>) -> moves::Filter {
+    moves::Filter { open, apps: app.map(|app| vec![app.to_owned()]), ..moves::Filter::default() }
+}
+
+/// Searches in an index of moves, counted as [`read`] counts.
+async fn look_ups(conn: &mut PgConnection) -> i64 {
+    sqlx::query_scalar("select idx_scan from pg_stat_xact_user_tables where relname = 'moves'")
+        .fetch_one(conn)
+        .await
+        .expect("the figures")
+}
+
+#[tokio::test]
+async fn no_page_of_moves_follows_every_instance_or_reads_a_table() {
+    let db = a_moving_fleet().await;
+    // Looked-up rows of moves and instances: five looks of 2,000, each with its horizon and the instances.
+    let most = 5 * 3 * 2_000 + 500;
+    let us = || Some(RegionCode::new("us").expect("a code"));
+    for (wanted, bound) in [
+        (moves_of(None, None), 160),
+        (moves_of(None, Some(true)), 160),
+        (moves_of(None, Some(false)), 2_200),
+        (moves::Filter { region: us(), ..moves_of(None, None) }, most),
+        (moves_of(Some("small"), None), 210),
+        (moves_of(Some("big"), None), most),
+        (moves_of(Some("big"), Some(false)), most),
+        // As many as are in flight, with their instances and the horizon.
+        (moves_of(Some("big"), Some(true)), 3 * 302 + 210),
+        (moves_of(Some("others"), None), 2_500),
+        (moves_of(Some("others"), Some(true)), 3 * 302 + 210),
+    ] {
+        let mut tx = db.pool().begin().await.expect("a transaction");
+        let (before_it, looked_up) = (read(&mut tx, "^(moves|instances)$").await, look_ups(&mut tx).await);
+        let page = moves::list(&mut tx, &wanted, 50).await.expect("a page");
+        let (scanned, fetched) = since(before_it, read(&mut tx, "^(moves|instances)$").await);
+        let looked_up: i64 =
+            sqlx::query_scalar("select idx_scan from pg_stat_xact_user_tables where relname = 'moves'")
+                .fetch_one(&mut *tx)
+                .await
+                .expect("the figures");
+        let what = format!("{wanted:?}: {} moves, {fetched} rows, {looked_up} look-ups", page.items.len());
+        assert!(scanned == 0 && fetched <= bound && looked_up <= 250, "{scanned} scanned; {what}");
+    }
+}
+
+#[tokio::test]
+async fn rare_moves_are_found_across_looks_each_once() {
+    let db = a_moving_fleet().await;
+    let mut conn = db.pool().acquire().await.expect("a connection");
+    let to_us = moves::Filter { region: Some(RegionCode::new("us").expect("a code")), ..moves_of(None, None) };
+    for (wanted, expected) in [
+        (moves_of(Some("big"), None), 3),
+        (moves_of(Some("big"), Some(true)), 1),
+        (moves_of(Some("big"), Some(false)), 2),
+        (moves_of(Some("small"), None), 1),
+        (moves_of(Some("nobody"), None), 0),
+        (to_us, 2),
+        (moves_of(None, Some(true)), 301),
+    ] {
+        for limit in [1, 2, 50] {
+            let (mut ids, mut before): (Vec<MoveId>, _) = (Vec::new(), None);
+            for _ in 0..400 {
+                let page = moves::list(&mut conn, &moves::Filter { before, ..wanted.clone() }, limit).await;
+                let page = page.expect("a page");
+                assert!(page.items.len() <= usize::from(limit));
+                ids.extend(page.items.into_iter().map(|found| found.id));
+                before = page.next;
+                if before.is_none() {
+                    break;
+                }
+            }
+            assert_eq!((ids.len(), before), (expected, None), "{wanted:?} in pages of {limit}");
+            assert!(ids.is_sorted_by(|a, b| a > b), "newest first, none twice");
+        }
+    }
 }

@@ -185,7 +185,7 @@ async fn moves_are_listed_by_state_region_and_age() {
     let second = fleet.start_move_to("second.acme.example", "us").await.expect("begins").id;
     let list = async |filter: instances::moves::Filter| {
         let found = instances::moves::list(&mut *fleet.conn().await, &filter, 10).await.expect("an answer");
-        found.into_iter().map(|found| found.id).collect::<Vec<_>>()
+        found.items.into_iter().map(|found| found.id).collect::<Vec<_>>()
     };
     let all = instances::moves::Filter::default();
     assert_eq!(list(all.clone()).await, [second, first], "newest first");

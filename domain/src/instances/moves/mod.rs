@@ -31,8 +31,9 @@ pub use rounds::{Cas, Round, RoundEnd, begin_round, end_round, note_obstacle, pi
 pub use state::{MoveState, StoredState};
 pub use status::{Obstacle, RoundNumbers, Status};
 pub use store::keys::{forget_keys, keys_page, record_keys};
+pub use store::list::list;
 pub use store::marks::change_mark;
-pub use store::read::{get, is_open, list, of_instance, open_of_host, steps};
+pub use store::read::{get, is_open, of_instance, open_of_host, steps};
 
 /// Tries of a start whose move met another that ended at once.
 const MAX_TRIES: usize = 3;
@@ -116,6 +117,15 @@ pub struct Filter {
     pub apps: Option<Vec<String>>,
     /// Only moves with ids below this one: lists run from the newest to the oldest.
     pub before: Option<MoveId>,
+}
+
+/// A page of the list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The moves, newest first.
+    pub items: Vec<Move>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<MoveId>,
 }
 
 /// One copied key, as the journal of copies keeps it.

@@ -1,6 +1,7 @@
 //! The SQL of moves.
 
 pub(super) mod keys;
+pub(super) mod list;
 pub(super) mod marks;
 pub(super) mod read;
 pub(super) mod write;

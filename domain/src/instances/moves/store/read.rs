@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
 use crate::instances::jobs;
-use crate::instances::moves::{Filter, Move, MoveState, MoveStep, Status, StoredState};
+use crate::instances::moves::{Move, MoveStep, Status, StoredState};
 use crate::lease::Fence;
 use crate::nodes::Bucket;
 
@@ -42,100 +42,6 @@ pub async fn is_open(conn: &mut PgConnection, host: &Host) -> Result<bool, sqlx:
     .await
 }
 
-/// Moves that match, newest first, at most `limit`.
-///
-/// # Errors
-/// Only the database's.
-pub async fn list(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Result<Vec<Move>, sqlx::Error> {
-    if let Some(apps) = &filter.apps {
-        return list_of_apps(conn, filter, apps, limit).await;
-    }
-    if filter.open == Some(true) {
-        return list_open(conn, filter, limit).await;
-    }
-    let ids = sqlx::query_scalar!(
-        r#"
-        select id
-          from moves
-         where ($1::bool is null or (finished_at is null) = $1)
-           and ($2::text is null or state = $2)
-           and ($3::text is null or from_region = $3 or to_region = $3)
-           and id < $4
-         order by id desc
-         limit $5
-        "#,
-        filter.open,
-        filter.state.map(MoveState::as_str),
-        filter.region.as_ref().map(RegionCode::as_str),
-        filter.before.map_or(Uuid::max(), |id| id.0),
-        i64::from(limit),
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    select(conn, &ids).await
-}
-
-/// Names the few moves in flight in the words of their index: a plan that also serves those that are over would read
-/// all of history.
-async fn list_open(conn: &mut PgConnection, filter: &Filter, limit: u16) -> Result<Vec<Move>, sqlx::Error> {
-    let ids = sqlx::query_scalar!(
-        r#"
-        select id
-          from moves
-         where finished_at is null
-           and ($1::text is null or state = $1)
-           and ($2::text is null or from_region = $2 or to_region = $2)
-           and id < $3
-         order by id desc
-         limit $4
-        "#,
-        filter.state.map(MoveState::as_str),
-        filter.region.as_ref().map(RegionCode::as_str),
-        filter.before.map_or(Uuid::max(), |id| id.0),
-        i64::from(limit),
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    select(conn, &ids).await
-}
-
-/// Follows the index of each of the applications' instances: among the moves of all, theirs may be few.
-async fn list_of_apps(
-    conn: &mut PgConnection,
-    filter: &Filter,
-    apps: &[String],
-    limit: u16,
-) -> Result<Vec<Move>, sqlx::Error> {
-    let ids = sqlx::query_scalar!(
-        r#"
-        select m.id
-          from instances i
-         cross join lateral (
-               select id
-                 from moves
-                where instance_id = i.id
-                  and ($1::bool is null or (finished_at is null) = $1)
-                  and ($2::text is null or state = $2)
-                  and ($3::text is null or from_region = $3 or to_region = $3)
-                  and id < $4
-                order by id desc
-                limit $5) m
-         where i.app = any ($6)
-         order by m.id desc
-         limit $5
-        "#,
-        filter.open,
-        filter.state.map(MoveState::as_str),
-        filter.region.as_ref().map(RegionCode::as_str),
-        filter.before.map_or(Uuid::max(), |id| id.0),
-        i64::from(limit),
-        apps,
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    select(conn, &ids).await
-}
-
 /// The moves of one instance, newest first, those before `before`, at most `limit`.
 ///
 /// # Errors
@@ -169,7 +75,7 @@ pub async fn of_instance(
 }
 
 /// Newest first.
-async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Move>, sqlx::Error> {
+pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Move>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"
         select m.id as "id: MoveId", m.instance_id as "instance: InstanceId", i.app as "app: AppName",
