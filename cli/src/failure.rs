@@ -5,6 +5,25 @@ use wire::{Code, Problem};
 
 use crate::exit::{self, Exit};
 
+/// Says that a stale state was read by the command itself, which reads it again when it is repeated.
+#[derive(Debug, Clone, Copy)]
+struct Repeatable;
+
+impl std::fmt::Display for Repeatable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("somebody else changed it meanwhile, and nothing was changed here")
+    }
+}
+
+/// The failure of a command that read what it changes: where that became stale meanwhile, repeating it is the next step.
+pub(crate) fn repeatable(error: anyhow::Error) -> anyhow::Error {
+    if problem_of(&error).is_some_and(|problem| problem.is(Code::StaleRevision)) {
+        error.context(Repeatable)
+    } else {
+        error
+    }
+}
+
 /// Whose words say what happened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
@@ -100,7 +119,10 @@ fn told(problem: &Problem) -> &str {
     }
 }
 
-fn hint(problem: &Problem) -> Option<&'static str> {
+fn hint(error: &anyhow::Error, problem: &Problem) -> Option<&'static str> {
+    if error.is::<Repeatable>() {
+        return Some("repeat the command: it looks at the present state anew");
+    }
     Code::parse(&problem.code).map(|code| words(code).1)
 }
 
@@ -126,7 +148,7 @@ pub(crate) fn for_people(error: &anyhow::Error) -> String {
         text += "\n  request id: ";
         text += id;
     }
-    if let Some(hint) = hint(problem) {
+    if let Some(hint) = hint(error, problem) {
         text += "\n  next: ";
         text += hint;
     }
@@ -141,7 +163,7 @@ pub(crate) fn for_programs(error: &anyhow::Error) -> Value {
     value["errors"] = json!(problem.errors);
     value["exit_code"] = json!(exit as u8);
     value["detail"] = json!(format!("{}{}", context(error), told(problem)));
-    value["hint"] = json!(hint(problem));
+    value["hint"] = json!(hint(error, problem));
     value
 }
 

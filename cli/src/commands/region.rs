@@ -4,6 +4,7 @@ use wire::{Region, RegionRequest};
 
 use super::Context;
 use crate::exit::{Ending, Exit};
+use crate::failure;
 use crate::output::table;
 use crate::runtime;
 
@@ -87,7 +88,10 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                 let (code, serial) = (set.code.clone(), present.as_ref().and_then(|it| it.serial));
                 let request = changed(set, present)?;
                 match serial {
-                    Some(serial) => api.call(|client| client.change_region(&code, &request, serial)).await,
+                    Some(serial) => {
+                        let changed = api.call(|client| client.change_region(&code, &request, serial)).await;
+                        changed.map_err(failure::repeatable)
+                    }
                     None => api.call(|client| client.put_region(&code, &request)).await,
                 }
             })?;

@@ -90,7 +90,7 @@ impl Ended {
 
 /// A database with the API over it, and an administrator's key in a file.
 pub(crate) struct System {
-    _database: Database,
+    pub(crate) database: Database,
     /// With address, key file and database.
     pub(crate) cli: Cli,
     pub(crate) key: String,
@@ -114,7 +114,7 @@ impl System {
             (cli.run(&["queue", "list"]).await.code == Some(0)).then_some(())
         })
         .await;
-        Self { _database: database, cli, key: made.out.trim().to_owned(), api }
+        Self { database, cli, key: made.out.trim().to_owned(), api }
     }
 
     /// A worker of these queues.
