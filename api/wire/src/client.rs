@@ -1,5 +1,6 @@
 //! A typed client for every route.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode, Url};
@@ -85,6 +86,11 @@ pub struct Client {
     key: Option<SecretString>,
 }
 
+fn is_loopback(base: &Url) -> bool {
+    let host = base.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 impl Client {
     /// A client of the API at `base`; without a key it can ask only what is open.
     ///
@@ -106,7 +112,12 @@ impl Client {
         }
         // Whoever comes first installs it; all of ours are the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder();
+        if is_loopback(&base) {
+            // No proxy reaches this machine's own loopback, whatever the environment says.
+            http = http.no_proxy();
+        }
+        let http = http
             .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout)
             .connect_timeout(CONNECT_TIMEOUT)

@@ -34,6 +34,7 @@ pub(crate) fn dev(context: &Context, args: Dev) -> anyhow::Result<Exit> {
     let dir = PathBuf::from(settings.require(&table::DEV_DIR)?);
     let listen = settings.address(&table::API_LISTEN).map(|address| address.port());
     let port = args.port.or(listen).expect("api.listen has a default");
+    anyhow::ensure!(port != 0, "the API of dev needs a fixed port: give --port one, or take port 0 out of api.listen");
     let round_seconds = settings.number(&table::NODE_ROUND_INTERVAL_SECONDS);
     crate::log::start_in(&dir, &settings)?;
     let narrator = Narrator::new(context.output.is_json());

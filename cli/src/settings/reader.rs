@@ -54,6 +54,11 @@ impl Sources {
         Self { file, variables: environment::leasehold(), flags: Vec::new() }
     }
 
+    /// A path that a variable names; an empty one names none.
+    fn variable(&self, name: &str) -> Option<PathBuf> {
+        self.variables.get(name).filter(|text| !text.is_empty()).map(PathBuf::from)
+    }
+
     /// Reads everything.
     ///
     /// # Errors
@@ -66,7 +71,7 @@ impl Sources {
                 values.insert(setting.key, (value, Source::Default));
             }
         }
-        let named = self.file.clone().or_else(|| self.variables.get("LEASEHOLD_CONFIG").map(PathBuf::from));
+        let named = self.file.clone().or_else(|| self.variable("LEASEHOLD_CONFIG"));
         let path = named.clone().unwrap_or_else(|| DEFAULT_FILE.into());
         if let Some(text) = read_file(&path, named.is_some())? {
             for (name, value) in flatten(&path, &text)? {

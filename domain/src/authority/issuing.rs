@@ -94,6 +94,7 @@ pub async fn create_key(conn: &mut PgConnection, new: &NewKey) -> Result<MadeKey
         return Err(Error::IdentityNotFound(new.identity));
     };
     check_key(new, IdentityKind::parse(&owner.kind))?;
+    refuse_expired(conn, new).await?;
     insert_key(conn, new).await
 }
 
@@ -108,6 +109,7 @@ pub async fn create_key_by(conn: &mut PgConnection, creator: &Caller, new: &NewK
     };
     let kind = IdentityKind::parse(&owner.kind);
     check_key(new, kind)?;
+    refuse_expired(conn, new).await?;
     if let Some(kind) = kind {
         let roles = owner.roles.iter().filter_map(|role| Role::parse(role)).collect();
         let given = Permissions::effective(kind, &roles, new.permissions.as_ref());
@@ -213,6 +215,15 @@ fn check_name(field: &'static str, name: &str) -> Result<(), Error> {
     }
     let rule = format!("must have 1 to {MAX_NAME_CHARS} characters, none of them a control character");
     Err(Error::Invalid { field, rule })
+}
+
+/// A key that never works would be given out in silence.
+async fn refuse_expired(conn: &mut PgConnection, new: &NewKey) -> Result<(), Error> {
+    let Some(end) = new.expires_at else { return Ok(()) };
+    if end > crate::clock::now(conn).await? {
+        return Ok(());
+    }
+    Err(Error::Invalid { field: "expires_at", rule: "must be in the future".to_owned() })
 }
 
 fn check_key(new: &NewKey, kind: Option<IdentityKind>) -> Result<(), Error> {

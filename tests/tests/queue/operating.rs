@@ -48,7 +48,10 @@ async fn a_running_job_is_told_at_its_next_renewal() {
         let lease = q.lease().await.lease;
         let done = queue::cancel(&mut *q.conn().await, id, "please", None).await.expect("asked");
         assert_eq!(done, Cancelled::Requested);
-        assert!(q.job(id).await.cancel_requested);
+        let asked = q.job(id).await;
+        assert!(asked.cancel_requested);
+        queue::cancel(&mut *q.conn().await, id, "please, please", None).await.expect("asked again");
+        assert_eq!(q.job(id).await.revision, asked.revision, "asked again, nothing changes");
         let told = queue::renew(&mut *q.conn().await, &[(lease, LEASE)]).await.expect("answers");
         assert_eq!(told, [Renewed::CancelRequested { reason: "please".to_owned() }]);
         assert_eq!(q.settle(lease, outcome).await, Fate::Settled(state));

@@ -58,7 +58,8 @@ async fn cancel_inside(
             update jobs
                set cancel_requested_at = coalesce(cancel_requested_at, (select lh_now())),
                    cancel_reason = coalesce(cancel_reason, $2),
-                   revision = revision + 1
+                   -- Asked again, nothing changes.
+                   revision = revision + (cancel_requested_at is null)::int
              where id = $1
             "#,
             id.0,

@@ -217,11 +217,12 @@ impl Model {
         if row.state.is_final() || row.new.protected {
             return Err(Refusal::Conflict(row.state));
         }
-        row.revision += 1;
         if row.state == JobState::Running {
+            row.revision += i64::from(row.cancel_asked_s.is_none());
             row.cancel_asked_s.get_or_insert(now_s);
             return Ok(Cancelled::Requested);
         }
+        row.revision += 1;
         row.state = JobState::Cancelled;
         Ok(Cancelled::AtOnce)
     }
