@@ -209,6 +209,9 @@ async fn the_short_way_to_complete_refuses_a_stale_fence_and_knows_its_own_work(
         lost.iter().chain(&held).map(|l| (l.lease, &null)).chain(std::iter::once((invented, &null))).collect();
     let (done, lost) = (Fate::Settled(JobState::Completed), Fate::Lost);
     let mut conn = q.conn().await;
+    // Alone first: what is stale ends no job of its successor, whatever it is told.
+    assert_eq!(queue::complete_swiftly(&mut conn, &asked[..3]).await.expect("answers"), [lost, lost, lost]);
+    assert_eq!(q.job(held[0].lease.job).await.state, JobState::Running);
     assert_eq!(
         queue::complete_swiftly(&mut conn, &asked).await.expect("answers"),
         [lost, lost, lost, done, done, lost],
