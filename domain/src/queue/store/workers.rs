@@ -1,5 +1,7 @@
 //! Worker processes: registered at their start, heard with every renewal.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -7,6 +9,9 @@ use crate::clock::Timestamp;
 use crate::ids::WorkerId;
 use crate::queue::policy::SILENT_AFTER;
 use crate::queue::{WorkerSpec, WorkerView};
+
+/// How long a worker that is no longer heard stays in lists.
+const HEARD_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Registers a worker process.
 ///
@@ -93,7 +98,7 @@ pub async fn stop_worker(conn: &mut PgConnection, worker: WorkerId) -> Result<()
 /// # Errors
 /// Only the database's.
 pub async fn list_workers(conn: &mut PgConnection, limit: u16) -> Result<Vec<WorkerView>, sqlx::Error> {
-    select(conn, None, None, limit).await
+    workers_before(conn, None, limit).await
 }
 
 /// As [`list_workers`], of those whose ids are below `before`.
@@ -105,7 +110,8 @@ pub async fn workers_before(
     before: Option<WorkerId>,
     limit: u16,
 ) -> Result<Vec<WorkerView>, sqlx::Error> {
-    select(conn, None, before.map(|id| id.0), limit).await
+    let before = before.map_or(Uuid::max(), |id| id.0);
+    select(conn, Uuid::nil(), before, Some(HEARD_WITHIN), limit).await
 }
 
 /// One worker; `None` where it never was.
@@ -113,14 +119,19 @@ pub async fn workers_before(
 /// # Errors
 /// Only the database's.
 pub async fn worker(conn: &mut PgConnection, id: WorkerId) -> Result<Option<WorkerView>, sqlx::Error> {
-    Ok(select(conn, Some(id.0), None, 1).await?.pop())
+    let behind = Uuid::from_u128(id.0.as_u128().saturating_add(1));
+    Ok(select(conn, id.0, behind, None, 1).await?.pop())
 }
 
+/// Those from one id up to another, of those heard lately enough. Each bound has a value that bounds nothing: an optional
+/// one would be no condition of an index under a plan that is made once.
+///
 /// An id is made at a worker's start and rises with time: its order is that of the starts, and never changes.
 async fn select(
     conn: &mut PgConnection,
-    id: Option<Uuid>,
-    before: Option<Uuid>,
+    from: Uuid,
+    before: Uuid,
+    heard_within: Option<Duration>,
     limit: u16,
 ) -> Result<Vec<WorkerView>, sqlx::Error> {
     sqlx::query_as!(
@@ -140,15 +151,17 @@ async fn select(
                coalesce(h.running, 0) as "running!"
           from workers w
           left join held h on h.worker_id = w.id
-         where (($1::uuid is null and w.seen_at > (select lh_now()) - interval '1 day') or w.id = $1)
-           and ($2::uuid is null or w.id < $2)
+         where w.id >= $1
+           and w.id < $2
+           and w.seen_at > coalesce((select lh_now()) - $5::float8 * interval '1 second', '-infinity')
          order by w.id desc
          limit $3
         "#,
-        id,
+        from,
         before,
         i64::from(limit),
         SILENT_AFTER.as_secs_f64(),
+        heard_within.map(|within| within.as_secs_f64()),
     )
     .fetch_all(conn)
     .await
