@@ -88,8 +88,8 @@ pub async fn poll(
         ), held as materialized (
             -- By the row's place on its page, which is cheaper than its id. A row that moved meanwhile was changed
             -- meanwhile: if it is locked here all the same, the update below does not see its new version, and it is
-            -- leased by a later statement. One row after the other, in the order
-            -- of what is due, so that no row is locked beyond the limit.
+            -- leased by a later statement. One row after the other, in the order of what is due, so that no row is
+            -- locked beyond the limit.
             select j.place, d.lease_ms
               from due d
              cross join lateral (
@@ -142,7 +142,7 @@ pub async fn poll(
               from me
              where w.id = me.id
         ), peers as materialized (
-            -- Who polls for the same jobs; the look's columns stay null where nobody asked.
+            -- Who polls for the same jobs: nobody, where nobody asked to look.
             select count(*) as live, count(*) filter (where id < $6) as rank
               from (
                    select id

@@ -2,6 +2,7 @@
 
 use sqlx::PgConnection;
 
+use super::finish::finishing;
 use crate::clock::millis;
 use crate::queue::policy::CANCEL_GRACE;
 
@@ -39,7 +40,7 @@ pub async fn stage_due(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx:
 /// Only the database's.
 pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, sqlx::Error> {
     let grace_ms = millis(CANCEL_GRACE);
-    let done = sqlx::query!(
+    let done = finishing!(
         r#"
         with ignored as materialized (
             select j.id
@@ -63,18 +64,13 @@ pub async fn cancel_ignored(conn: &mut PgConnection, limit: u16) -> Result<u64, 
              where j.id = i.id
             returning j.*
         )
-        -- Without settled_fence: no holder wrote this end.
-        insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
-                                   max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
-                                   protected, max_interruptions,
-                                   progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
-        select id, kind, queue, 'cancelled', priority, run_at, created_at, (select lh_now()), args, attempt,
-               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms,
-               protected, max_interruptions, progress, tags,
-               unique_key, concurrency_key, parent_id, traceparent,
-               jsonb_build_object('code', 'cancel_ignored', 'message', cancel_reason)
-          from gone
         "#,
+        state = "'cancelled'",
+        interruptions = "interruptions",
+        settled_fence = "null::bigint",
+        last_error = "jsonb_build_object('code', 'cancel_ignored', 'message', cancel_reason)",
+        result = "null::jsonb",
+        "",
         i64::from(limit),
         grace_ms as f64,
     )

@@ -2,6 +2,7 @@
 
 pub mod evidence;
 pub mod figures;
+mod finish;
 pub mod lease;
 pub mod maintenance;
 pub mod marks;

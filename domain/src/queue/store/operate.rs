@@ -2,6 +2,7 @@
 
 use sqlx::{Connection as _, PgConnection};
 
+use super::finish::finishing;
 use crate::db;
 use crate::ids::JobId;
 use crate::queue::{Error, JobState};
@@ -69,23 +70,18 @@ async fn cancel_inside(
         .await?;
         return Ok(Cancelled::Requested);
     }
-    sqlx::query!(
+    finishing!(
         r#"
         with gone as (
-            delete from jobs where id = $1 returning *
+            delete from jobs j where j.id = $1 returning j.*
         )
-        -- Without settled_fence: no holder wrote this end, and a retry then makes no second row of an attempt.
-        insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
-                                   max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
-                                   protected, max_interruptions,
-                                   progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
-        select id, kind, queue, 'cancelled', priority, run_at, created_at, (select lh_now()), args, attempt,
-               max_attempts, interruptions, revision + 1, fence, worker_id, leased_at, deadline_ms,
-               protected, max_interruptions, progress, tags,
-               unique_key, concurrency_key, parent_id, traceparent,
-               jsonb_build_object('code', 'cancelled', 'message', $2::text)
-          from gone
         "#,
+        state = "'cancelled'",
+        interruptions = "interruptions",
+        settled_fence = "null::bigint",
+        last_error = "jsonb_build_object('code', 'cancelled', 'message', $2::text)",
+        result = "null::jsonb",
+        "",
         id.0,
         reason,
     )

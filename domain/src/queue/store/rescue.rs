@@ -2,6 +2,8 @@
 
 use sqlx::PgConnection;
 
+use super::finish::finishing;
+
 /// What one rescue did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rescued {
@@ -30,7 +32,7 @@ const RESCUE_BATCHES: i64 = 100;
 /// # Errors
 /// Only the database's.
 pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescued, sqlx::Error> {
-    let row = sqlx::query!(
+    let row = finishing!(
         r#"
         with due_batches as materialized (
             select id, worker_id, first_fence, last_fence, jobs
@@ -96,27 +98,20 @@ pub async fn rescue_expired(conn: &mut PgConnection, limit: u16) -> Result<Rescu
              where j.id = e.id
                and j.fence = e.fence
                and e.to_state <> 'available'
-            returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
-                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms,
-                      j.protected, j.max_interruptions, j.progress,
-                      j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason, e.to_state
+            returning j.*, e.to_state
         ), kept as (
-            -- Without settled_fence, as in each end that no holder wrote: it names the holder whose outcome ended the
-            -- job. What holders settled before stands in the attempts.
-            insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
-                                       max_attempts, interruptions, revision, fence, worker_id, leased_at, deadline_ms,
-                                       protected, max_interruptions,
-                                       progress, tags, unique_key, concurrency_key, parent_id, traceparent, last_error)
-            select id, kind, queue, to_state, priority, run_at, created_at, (select lh_now()), args, attempt,
-                   max_attempts, interruptions + 1, revision + 1, fence, worker_id, leased_at, deadline_ms,
-                   protected, max_interruptions, progress,
-                   tags, unique_key, concurrency_key, parent_id, traceparent,
+        "#,
+        state = "to_state",
+        interruptions = "interruptions + 1",
+        settled_fence = "null::bigint",
+        last_error = r#"
                    case to_state
                        when 'cancelled' then jsonb_build_object('code', 'cancelled', 'message', cancel_reason)
                        else jsonb_build_object('code', 'interruptions_spent', 'message',
                                                'its workers died or went silent under it too often')
-                   end
-              from gone
+                   end"#,
+        result = "null::jsonb",
+        r#"
         ), back as (
             update jobs j
                set state = 'available',

@@ -13,6 +13,8 @@ use crate::ids::JobId;
 use crate::lease::{Fence, Lease};
 use crate::queue::{Fate, JobState, Outcome, Settlement};
 
+use super::finish::finishing;
+
 /// How long one call waits in all for rows that other sessions hold.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -55,13 +57,13 @@ pub async fn settle(conn: &mut PgConnection, settlements: &[Settlement]) -> Resu
 pub async fn complete_swiftly(conn: &mut PgConnection, done: &[(Lease, &Value)]) -> Result<Vec<Fate>, sqlx::Error> {
     // Asked in the order of their ids, which makes deadlocks with others rare; one that is lost is worth a retry.
     let mut sorted: Vec<&(Lease, &Value)> = done.iter().collect();
-    sorted.sort_by_key(|(lease, _)| lease.job);
+    sorted.sort_by_key(|(lease, _)| (lease.job, lease.fence));
     // Asked twice in one call, a lease ends once, as first asked.
     sorted.dedup_by_key(|(lease, _)| *lease);
     let ids: Vec<Uuid> = sorted.iter().map(|(lease, _)| lease.job.0).collect();
     let fences: Vec<i64> = sorted.iter().map(|(lease, _)| lease.fence.0).collect();
     let results: Vec<&Value> = sorted.iter().map(|(_, result)| *result).collect();
-    let rows = sqlx::query!(
+    let rows = finishing!(
         r#"
         with gone as (
             delete from jobs j
@@ -69,23 +71,15 @@ pub async fn complete_swiftly(conn: &mut PgConnection, done: &[(Lease, &Value)])
              where j.id = a.id
                and j.fence = a.fence
                and j.state = 'running'
-            returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
-                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms,
-                      j.protected, j.max_interruptions, j.progress,
-                      j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.last_error, a.result
+            returning j.*, a.result
         )
-        insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
-                                   max_attempts, interruptions, revision, fence, settled_fence, worker_id,
-                                   leased_at, deadline_ms,
-                                   protected, max_interruptions, progress, tags, unique_key, concurrency_key, parent_id,
-                                   traceparent, last_error, result)
-        select id, kind, queue, 'completed', priority, run_at, created_at, (select lh_now()), args, attempt,
-               max_attempts, interruptions, revision + 1, fence, fence, worker_id, leased_at, deadline_ms,
-               protected, max_interruptions, progress,
-               tags, unique_key, concurrency_key, parent_id, traceparent, last_error, result
-          from gone
-        returning id as "id: JobId", fence as "fence: Fence"
         "#,
+        state = "'completed'",
+        interruptions = "interruptions",
+        settled_fence = "fence",
+        last_error = "last_error",
+        result = "result",
+        r#"returning id as "id: JobId", fence as "fence: Fence""#,
         &ids,
         &fences,
         &results as &[&Value],
@@ -189,7 +183,7 @@ pub(super) async fn record(
         errors.push(error);
         after_ms.push(wait.map_or(0, millis));
     }
-    let rows = sqlx::query!(
+    let rows = finishing!(
         r#"
         with asked as (
             select *
@@ -218,28 +212,20 @@ pub(super) async fn record(
              using held h
              where j.id = h.id
                and h.to_state in ('completed', 'cancelled', 'discarded')
-            returning j.id, j.kind, j.queue, j.priority, j.run_at, j.created_at, j.args, j.attempt, j.max_attempts,
-                      j.interruptions, j.revision, j.fence, j.worker_id, j.leased_at, j.deadline_ms,
-                      j.protected, j.max_interruptions, j.progress,
-                      j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.traceparent, j.cancel_reason,
-                      j.last_error, h.to_state, h.outcome, h.result, h.error
+            returning j.*, h.to_state, h.outcome, h.result, h.error
         ), kept as (
-            insert into jobs_finished (id, kind, queue, state, priority, run_at, created_at, finished_at, args, attempt,
-                                       max_attempts, interruptions, revision, fence, settled_fence, worker_id,
-                                       leased_at, deadline_ms,
-                                       protected, max_interruptions, progress, tags, unique_key, concurrency_key, parent_id,
-                                       traceparent, last_error, result)
-            select id, kind, queue, to_state, priority, run_at, created_at, (select lh_now()), args, attempt,
-                   max_attempts, interruptions, revision + 1, fence, fence, worker_id, leased_at, deadline_ms,
-                   protected, max_interruptions, progress,
-                   tags, unique_key, concurrency_key, parent_id, traceparent,
+        "#,
+        state = "to_state",
+        interruptions = "interruptions",
+        settled_fence = "fence",
+        last_error = r#"
                    case
                        when to_state = 'cancelled'
                        then coalesce(error, jsonb_build_object('code', 'cancelled', 'message', cancel_reason))
                        else coalesce(error, last_error)
-                   end,
-                   result
-              from gone
+                   end"#,
+        result = "result",
+        r#"
         ), tried as (
             insert into job_attempts (job_id, attempt, outcome, first_fence, last_fence, worker_id, started_at,
                                       ended_at, error)
