@@ -182,14 +182,24 @@ async fn operate(
     let if_revision = precondition::expected(headers)?;
     let act = || operate_once(app, caller, id, reason.as_deref(), if_revision, verb);
     match domain::db::retry_races(act, Failure::is_race).await {
-        // The refused transaction is over; what the caller should know now is read outside of it.
-        Err(failure) if matches!(failure.code(), Code::JobConflict | Code::StaleRevision) => {
-            let mut conn = app.pool().acquire().await?;
-            let current = queue::get(&mut conn, id).await?.map(|job| serde_json::json!(convert::job(job)));
-            Err(failure.with_current(current))
-        }
+        Err(failure) => Err(with_current(app, id, failure).await?),
         told => told,
     }
+}
+
+/// A refusal for what the job is now, with that job. Call it when the refused transaction is over: what the caller
+/// should know is read outside of it.
+///
+/// # Errors
+/// Only the database's.
+pub(super) async fn with_current(app: &App, id: JobId, failure: Failure) -> Result<Failure, Failure> {
+    let of_the_job = matches!(failure.code(), Code::JobConflict | Code::StaleRevision);
+    if !of_the_job || failure.problem().current.is_some() {
+        return Ok(failure);
+    }
+    let mut conn = app.pool().acquire().await?;
+    let current = queue::get(&mut conn, id).await?.map(|job| serde_json::json!(convert::job(job)));
+    Ok(failure.with_current(current))
 }
 
 async fn operate_once(

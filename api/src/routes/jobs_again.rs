@@ -7,9 +7,9 @@ use domain::ids::JobId;
 use domain::queue;
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use wire::{Code, Job, Problem, Reason};
+use wire::{Job, Problem, Reason};
 
-use super::jobs::{found, place, traceparent};
+use super::jobs::{found, place, traceparent, with_current};
 use crate::door::auth::Caller;
 use crate::door::body::Body;
 use crate::door::failure::Failure;
@@ -62,15 +62,7 @@ pub(super) async fn run_again(
         traceparent: traceparent(&headers),
     };
     match domain::db::retry_races(|| run_again_once(&app, &asked), Failure::is_race).await {
-        // The refused transaction is over; what the caller should know now is read outside of it.
-        Err(failure)
-            if matches!(failure.code(), Code::JobConflict | Code::StaleRevision)
-                && failure.problem().current.is_none() =>
-        {
-            let mut conn = app.pool().acquire().await?;
-            let current = queue::get(&mut conn, id).await?.map(|job| serde_json::json!(convert::job(job)));
-            Err(failure.with_current(current))
-        }
+        Err(failure) => Err(with_current(&app, id, failure).await?),
         told => told,
     }
 }
