@@ -30,17 +30,6 @@ pub(super) fn harden(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// The value of a cookie; the first where a browser sends several of one name.
-pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers
-        .get_all(header::COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find_map(|(found, value)| (found == name).then_some(value))
-}
-
 /// A cookie that scripts cannot read and that no other site's request carries. `None` for a value that is no cookie's.
 pub(super) fn set_cookie(name: &str, value: &str, max_age_seconds: u64, secure: bool) -> Option<HeaderValue> {
     let secure = if secure { "; Secure" } else { "" };
@@ -57,6 +46,7 @@ pub(super) fn local_path(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::session::cookie;
 
     #[test]
     fn only_paths_of_ours_are_redirected_to() {

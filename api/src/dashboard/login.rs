@@ -15,10 +15,11 @@ use serde::Deserialize;
 
 use super::assets::{ADDRESSES, Addresses};
 use super::failure::Failure;
-use super::headers::{cookie, local_path, set_cookie};
+use super::headers::{local_path, set_cookie};
 use super::page::{Ask, session_cookie};
 use super::theme::Theme;
 use crate::App;
+use crate::door::session::cookie;
 
 /// Holds the token of the sign-in form, for which there is no session yet. Named like the session's cookie: behind TLS
 /// no neighbouring host can plant it.

@@ -33,7 +33,6 @@ mod verdict;
 mod words;
 
 pub(crate) use failure::not_found;
-pub(crate) use page::{session_caller, session_text};
 
 /// An address to which forms are sent has no page of its own.
 async fn home() -> Redirect {

@@ -6,23 +6,24 @@ use std::time::{Duration, Instant};
 use askama::Template;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse as _, Response};
-use domain::authority::{self, Caller, Permission, Scopes};
+use domain::authority::{Caller, Permission, Scopes};
 use domain::clock::Timestamp;
 use domain::instances::moves;
 use domain::sessions::{self, Token};
 use domain::{db, digest, queue};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{StatusCode, header};
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::assets::{ADDRESSES, Addresses};
 use super::failure::Failure;
-use super::headers::{NOW, PART, cookie, set_cookie};
+use super::headers::{NOW, PART, set_cookie};
 use super::theme::Theme;
 use super::verdict::{Facts, Verdict};
 use super::words::{self, Now, Volatile};
 use crate::App;
 use crate::door::known::Shown;
+use crate::door::session::{caller_of, cookie_name, token};
 
 /// Longest time that one statement of a page may take.
 const STATEMENT_LIMIT: Duration = Duration::from_millis(800);
@@ -33,10 +34,6 @@ const MOVES: u16 = 200;
 /// What a visitor needs: every page carries the verdict, which is made from all of these.
 const NEEDED: [Permission; 4] =
     [Permission::JobsRead, Permission::QueuesRead, Permission::WorkersRead, Permission::InstancesRead];
-/// The session's cookie. Behind TLS its name carries the prefix that binds it to this very host.
-const COOKIE: &str = "lh_session";
-const COOKIE_OF_HOST: &str = "__Host-lh_session";
-
 /// What a request says before anything is read.
 #[derive(Debug)]
 pub(super) struct Ask {
@@ -71,52 +68,12 @@ impl FromRequestParts<App> for Ask {
     }
 }
 
-/// Behind TLS only the name that is bound to this host counts: a neighbouring host can plant a cookie of any other.
-const fn cookie_name(secure: bool) -> &'static str {
-    if secure { COOKIE_OF_HOST } else { COOKIE }
-}
-
-/// What the session's cookie says, whether or not it is a session's.
-pub(crate) fn session_text(headers: &HeaderMap, secure: bool) -> Option<&str> {
-    cookie(headers, cookie_name(secure))
-}
-
-fn token(headers: &HeaderMap, secure: bool) -> Option<Token> {
-    session_text(headers, secure).and_then(Token::parse)
-}
-
 /// The cookie that holds a session, or that ends one where `token` is none.
 pub(super) fn session_cookie(token: Option<&Token>, secure: bool) -> Option<http::HeaderValue> {
     let name = cookie_name(secure);
     match token {
         Some(token) => set_cookie(name, &token.reveal(), sessions::LIFE.as_secs(), secure),
         None => set_cookie(name, "", 0, secure),
-    }
-}
-
-/// Who asks by the dashboard's session cookie; `None` without one, or where the session or its key has ended.
-///
-/// For reads that a page's script makes, such as the stream of events. Routes that change anything must not use it:
-/// a cookie travels by itself, a bearer key does not.
-///
-/// # Errors
-/// Only the database's.
-pub(crate) async fn session_caller(
-    conn: &mut PgConnection,
-    headers: &HeaderMap,
-    secure: bool,
-) -> Result<Option<Caller>, sqlx::Error> {
-    let Some(token) = token(headers, secure) else { return Ok(None) };
-    caller_of(conn, &token).await
-}
-
-async fn caller_of(conn: &mut PgConnection, token: &Token) -> Result<Option<Caller>, sqlx::Error> {
-    let Some(session) = sessions::find(conn, token).await? else { return Ok(None) };
-    match authority::caller_of_key(conn, session.key).await {
-        Ok(caller) => Ok(Some(caller)),
-        Err(authority::Error::Store(error)) => Err(error),
-        // Revoked, expired or disabled since: the session ends with its key.
-        Err(_) => Ok(None),
     }
 }
 

@@ -8,8 +8,9 @@ use http::{HeaderMap, header};
 use serde::Deserialize;
 
 use super::failure::Failure;
-use super::headers::{cookie, local_path, set_cookie};
+use super::headers::{local_path, set_cookie};
 use crate::App;
+use crate::door::session::cookie;
 
 const COOKIE: &str = "lh_theme";
 /// One year.

@@ -13,6 +13,7 @@ use wire::Code;
 use super::access::{self, Access, Honours};
 use super::failure::Failure;
 use super::known::Shown;
+use super::session;
 use crate::App;
 
 /// The authenticated caller of a route that needs one.
@@ -99,7 +100,7 @@ fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) 
 async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority::Caller, Failure> {
     if access::BY_SESSION.contains(&path) && !headers.contains_key(AUTHORIZATION) {
         let (mut conn, secure) = (app.pool().acquire().await?, app.config().secure_cookies);
-        let caller = crate::dashboard::session_caller(&mut conn, headers, secure).await?.ok_or_else(missing)?;
+        let caller = session::caller(&mut conn, headers, secure).await?.ok_or_else(missing)?;
         app.rates().accepted(&Shown::session(headers, secure));
         return Ok(caller);
     }

@@ -10,7 +10,7 @@ use domain::digest;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use crate::dashboard;
+use super::session;
 
 /// How long something stays known after it was last accepted, at least; at most twice as long.
 const LIFE: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ impl Shown {
 
     /// Its session.
     pub(crate) fn session(headers: &HeaderMap, secure: bool) -> Self {
-        Self(dashboard::session_text(headers, secure).map(Self::digest_of_session).into_iter().collect())
+        Self(session::text(headers, secure).map(Self::digest_of_session).into_iter().collect())
     }
 
     /// The session with this token.

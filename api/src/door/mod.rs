@@ -12,4 +12,5 @@ pub mod precondition;
 pub mod query;
 pub mod rate;
 pub mod repeat;
+pub(crate) mod session;
 pub mod threshold;

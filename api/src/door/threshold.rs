@@ -1,8 +1,7 @@
-//! What is asked of every request before anybody looks at who sent it: an address that is text, and a rate.
+//! What is asked of every request before anybody looks at who sent it: a rate.
 
 use std::net::IpAddr;
 
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -10,18 +9,8 @@ use http::StatusCode;
 use http::header::LOCATION;
 
 use super::known::Shown;
-use super::observe::RequestId;
 use super::rate::Stranger;
 use crate::App;
-
-/// An address whose escapes are no text names nothing, whatever the route: the same answer as for what does not exist.
-pub async fn legible(request: Request, next: Next) -> Response {
-    if percent_encoding::percent_decode_str(request.uri().path()).decode_utf8().is_ok() {
-        return next.run(request).await;
-    }
-    let id = request.extensions().get::<RequestId>().cloned().map(Extension);
-    crate::routes::nowhere(request.uri().clone(), request.headers().clone(), id).await
-}
 
 /// Whose connection a request came by.
 #[derive(Debug, Clone, Copy)]

@@ -15,7 +15,8 @@ mod regions;
 
 use std::any::Any;
 
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
@@ -84,7 +85,7 @@ pub fn router(app: App) -> Router {
         .merge(crate::dashboard::router())
         .fallback(nowhere)
         .layer(from_fn_with_state(app.clone(), threshold::strangers))
-        .layer(from_fn(threshold::legible))
+        .layer(from_fn(legible))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
@@ -97,13 +98,22 @@ pub(crate) fn figures(handle: PrometheusHandle) -> Router {
 }
 
 /// Programs get a problem, people a page.
-pub(crate) async fn nowhere(uri: Uri, headers: HeaderMap, id: Option<Extension<RequestId>>) -> Response {
+async fn nowhere(uri: Uri, headers: HeaderMap, id: Option<Extension<RequestId>>) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepts.contains("text/html") && !uri.path().starts_with("/v1/") {
         crate::dashboard::not_found(&uri, &headers, id.as_ref().map(|Extension(id)| id))
     } else {
         Failure::not_found().into_response()
     }
+}
+
+/// An address whose escapes are no text names nothing, whatever the route: the same answer as for what does not exist.
+async fn legible(request: Request, next: Next) -> Response {
+    if percent_encoding::percent_decode_str(request.uri().path()).decode_utf8().is_ok() {
+        return next.run(request).await;
+    }
+    let id = request.extensions().get::<RequestId>().cloned().map(Extension);
+    nowhere(request.uri().clone(), request.headers().clone(), id).await
 }
 
 /// A bug in a handler costs one request, never the process.
