@@ -171,6 +171,9 @@ impl LeaseStore for PgLeaseStore {
                 Err(error) => return Err(told(error)),
             }
         };
+        if others.is_empty() {
+            return Ok(completed);
+        }
         let rest = match self.settle_around(&others).await {
             Ok(fates) => fates,
             // What completed is recorded and must be told: the others are to be asked for again.
