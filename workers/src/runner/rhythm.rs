@@ -2,7 +2,7 @@
 //! . More look more often, since none waits longer than the cap.
 //!
 //! Each poll brings back how many live workers serve some of the same queues and how many of them come first. On the
-//! database's clock, worker `rank` of `live` polls at every moment that is `rank` turns into a round of `live` turns. What one of them sees, all of them need not look for.
+//! database's clock, worker `rank` of `live` polls at every moment that is `rank` turns into a round of `live` turns.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ use crate::seam::{StoreError, Swept};
 pub(super) async fn sweep(core: Arc<Core>) {
     let mut outage = Outage::new("sweeping");
     loop {
-        let wanted = tokio::select! {
+        let mut wanted = tokio::select! {
             () = core.sweep_wanted.notified() => true,
             () = sleep(BLIND_LOOK / 2) => false,
         };
@@ -42,7 +42,9 @@ pub(super) async fn sweep(core: Arc<Core>) {
                 Ok(swept) => {
                     outage.over();
                     note(&core, swept);
-                    if !swept.more {
+                    // What stopped at its bound goes on, however it was begun.
+                    wanted = swept.more;
+                    if !wanted {
                         break;
                     }
                 }
