@@ -210,11 +210,8 @@ mod tests {
 
         // With a slot in time it runs.
         let (held, grip) = taken(&worker);
-        let (verdict, ()) = futures::future::join(grip.run(), async move {
-            sleep(AHEAD_PATIENCE / 2).await;
-            drop(taken_by_others);
-        })
-        .await;
+        // Joined in this order: it waits before the others go.
+        let (verdict, ()) = futures::future::join(grip.run(), async move { drop(taken_by_others) }).await;
         assert!(
             matches!(verdict, Verdict::Settle(Outcome::Discarded { .. })),
             "it ran, with bad arguments: {verdict:?}"
