@@ -41,10 +41,11 @@ fn main() -> ExitCode {
     {
         sandbox::exec::internal_exec(rest);
     }
-    let json = args.iter().any(|arg| arg == "--json");
+    // What was not understood is told as was most likely asked.
+    let asks_for_json = args.iter().any(|arg| arg == "--json");
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) if json && error.use_stderr() => {
+        Err(error) if asks_for_json && error.use_stderr() => {
             let told = failure::local(Exit::Usage, error.to_string().trim_end());
             let _ = writeln!(std::io::stderr(), "{told}");
             return Exit::Usage.into();
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() };
         }
     };
+    let json = cli.wants_json();
     match commands::run(cli) {
         Ok(exit) => exit.into(),
         Err(error) => {

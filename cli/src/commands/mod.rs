@@ -31,6 +31,13 @@ pub(crate) struct Cli {
     command: Command,
 }
 
+impl Cli {
+    /// Whether answers and failures are for programs.
+    pub(crate) fn wants_json(&self) -> bool {
+        self.global.json
+    }
+}
+
 /// What every command takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {

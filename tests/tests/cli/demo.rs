@@ -64,7 +64,9 @@ async fn a_demo_that_fails_says_what_and_keeps_its_logs() {
 
 #[tokio::test]
 async fn a_pgbin_without_a_server_is_told_and_no_other_server_taken() {
-    let ended = Cli::new().with("PGBIN", "/nonexistent").run(&["demo"]).await;
+    let temporary = tempfile::tempdir().unwrap();
+    let cli = Cli::new().with("PGBIN", "/nonexistent").with("TMPDIR", temporary.path().as_os_str());
+    let ended = cli.run(&["demo"]).await;
     assert_eq!(ended.code, Some(1));
     assert!(ended.err.contains("PGBIN is /nonexistent"), "{}", ended.err);
 }
