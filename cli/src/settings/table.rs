@@ -84,8 +84,8 @@ settings! {
 
     API_LISTEN = Setting::new("api.listen", Bounds::Address, "Where the API and the dashboard listen. Give port 0 for a free one; the chosen one is logged.").or("127.0.0.1:7070").flag("listen");
     API_REQUEST_TIMEOUT_SECONDS = Setting::new("api.request_timeout_seconds", Bounds::Number(1, 600), "Longest time of a request that is no stream.").or("30");
-    API_RATE_PER_SECOND = Setting::new("api.rate_per_second", Bounds::Number(1, 100_000), "Requests a second that one key may send in the long run.").or("200");
-    API_RATE_BURST = Setting::new("api.rate_burst", Bounds::Number(1, 100_000), "Requests that one key may send at once.").or("400");
+    API_RATE_PER_SECOND = Setting::new("api.rate_per_second", Bounds::Number(1, 100_000), "Requests a second that one key may send in the long run, and one address without a key, and one with keys that were not accepted lately.").or("200");
+    API_RATE_BURST = Setting::new("api.rate_burst", Bounds::Number(1, 100_000), "Requests that one key, or one address of those, may send at once.").or("400");
     API_MAX_CONNECTIONS = Setting::new("api.max_connections", Bounds::Number(1, 100_000), "Connections that are open at once; more wait to be accepted.").or("1024");
     API_MAX_LISTENERS = Setting::new("api.max_listeners", Bounds::Number(1, 100_000), "Streams of events that are open at once.").or("256");
     API_METRICS_PUBLIC = Setting::new("api.metrics_public", Bounds::Switch, "Whether `GET /metrics` needs no key: only where the port is private.").or("false");
