@@ -103,6 +103,7 @@ impl Catalogue {
         job.run_at = asked.run_at;
         job.tags.clone_from(&asked.tags);
         job.unique_key.clone_from(&asked.unique_key);
+        job.concurrency_key.clone_from(&asked.concurrency_key);
         job.traceparent = traceparent.map(str::to_owned);
         match job.check() {
             Ok(()) => Ok(job),
@@ -159,6 +160,7 @@ fn of_unknown_kind(kind: Kind, args: serde_json::Value) -> queue::NewJob {
         protected: false,
         tags: Vec::new(),
         unique_key: None,
+        concurrency_key: None,
         traceparent: None,
     }
 }

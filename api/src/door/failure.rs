@@ -192,7 +192,7 @@ impl From<domain::queue::Error> for Failure {
             Error::Invalid { field, rule } => Self::field(format!("/{}", wire_name(field)), rule),
             Error::NotFound(_) => Self::not_found(),
             Error::Conflict { .. } | Error::KeyTaken { .. } => Self::new(Code::JobConflict, sentence(&error)),
-            Error::Stale { .. } => Self::new(Code::StaleRevision, sentence(&error)),
+            Error::Stale { .. } | Error::StaleLimits { .. } => Self::new(Code::StaleRevision, sentence(&error)),
             Error::LeaseLost(_) | Error::SettledBefore(_) => Self::internal(&error),
             Error::Store(source) => source.into(),
         }

@@ -44,6 +44,10 @@ pub struct NewJob {
     /// At most one live job of the kind carries this key; where one does, it is the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_key: Option<String>,
+    /// Jobs of one key share the limits that their queue sets for each key, and take turns with those of other keys: a
+    /// tenant, for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_key: Option<String>,
     /// Enqueue although the API does not know the kind: for kinds that only newer workers know.
     ///
     /// Needs the permission `jobs.operate` too. A kind whose name begins with `artifact.`, `instance.`, `node.` or
@@ -66,6 +70,7 @@ impl NewJob {
             deadline_ms: None,
             tags: Vec::new(),
             unique_key: None,
+            concurrency_key: None,
             allow_unknown_kind: false,
         }
     }

@@ -74,6 +74,9 @@ pub(crate) struct Enqueue {
     /// At most one live job of the kind carries this key; where one does, it is shown instead
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
+    /// Jobs of one key share their queue's limits for each key, and take turns with those of other keys
+    #[arg(long, value_name = "KEY")]
+    concurrency_key: Option<String>,
     /// A repeated call with this key is answered as the first was
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -166,6 +169,7 @@ async fn enqueue(context: &Context, api: &Api, args: Enqueue) -> anyhow::Result<
         deadline_ms: args.deadline_ms,
         tags: args.tags,
         unique_key: args.unique_key,
+        concurrency_key: args.concurrency_key,
         allow_unknown_kind: args.allow_unknown_kind,
     };
     let answer = api.call(|client| client.enqueue(&job, args.idempotency_key.as_deref())).await?;

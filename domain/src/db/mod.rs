@@ -114,7 +114,6 @@ pub fn hot(options: PgConnectOptions) -> PgConnectOptions {
         ("enable_bitmapscan", "off"),
         ("enable_hashjoin", "off"),
         ("enable_mergejoin", "off"),
-        ("jit", "off"),
     ])
 }
 
@@ -132,7 +131,8 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
     Ok(PgConnectOptions::from_str(url)
         .map_err(Error::Url)?
         .application_name("leasehold")
-        .options([("plan_cache_mode", "force_generic_plan")])
+        // Compiling a plan that runs for a millisecond takes a second.
+        .options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")])
         .options([
             ("statement_timeout", millis(STATEMENT_TIMEOUT)),
             ("lock_timeout", millis(LOCK_TIMEOUT)),

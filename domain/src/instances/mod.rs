@@ -73,7 +73,8 @@ impl From<queue::Error> for Error {
             | queue::Error::Conflict { .. }
             | queue::Error::KeyTaken { .. }
             | queue::Error::SettledBefore(_)
-            | queue::Error::Stale { .. }) => Self::Queue(other),
+            | queue::Error::Stale { .. }
+            | queue::Error::StaleLimits { .. }) => Self::Queue(other),
         }
     }
 }

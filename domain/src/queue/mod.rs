@@ -22,6 +22,7 @@ use crate::clock::Timestamp;
 use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::Lease;
 
+mod limits;
 mod operation;
 pub mod policy;
 mod poll;
@@ -30,13 +31,15 @@ mod store;
 mod view;
 pub mod why;
 
+pub use limits::{Limits, LimitsView, Pause, Paused, Rate};
 pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
-pub use poll::{Leased, Look, PollRequest, Polled, Renewed, WorkerSpec};
+pub use poll::{Leased, Look, PollRequest, Polled, Renewed, Turns, WorkerSpec};
 pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
 pub use store::lease::{lease_next, poll};
+pub use store::limits::{forget_slots, limits, pause, pauses_after, resume, set_limits};
 pub use store::maintenance::{add_throughput, cancel_ignored, ensure_partitions, stage_due};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
@@ -119,6 +122,16 @@ pub enum Error {
         /// The present revision.
         found: i64,
     },
+    /// The limits of a queue changed since the caller read them.
+    #[error("the limits of queue {queue} are at revision {found}, not {expected}: read them again")]
+    StaleLimits {
+        /// The queue.
+        queue: QueueName,
+        /// The revision that the caller expected.
+        expected: i64,
+        /// The present revision.
+        found: i64,
+    },
     /// The database's.
     #[error("use the queue's tables")]
     Store(#[from] sqlx::Error),
@@ -151,6 +164,9 @@ pub struct NewJob {
     pub tags: Vec<String>,
     /// At most one live job of the kind carries this key.
     pub unique_key: Option<String>,
+    /// Jobs of one key share the limits that their queue sets for each key, and take turns with those of others (Q-034,
+    ///
+    pub concurrency_key: Option<String>,
     /// W3C trace context of the enqueuer.
     pub traceparent: Option<String>,
 }
@@ -172,6 +188,7 @@ impl NewJob {
             protected: spec.protected,
             tags: Vec::new(),
             unique_key: None,
+            concurrency_key: None,
             traceparent: None,
         }
     }
@@ -187,6 +204,13 @@ impl NewJob {
     #[must_use]
     pub fn unique(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Under a concurrency key.
+    #[must_use]
+    pub fn keyed(mut self, key: impl Into<String>) -> Self {
+        self.concurrency_key = Some(key.into());
         self
     }
 
@@ -218,6 +242,9 @@ impl NewJob {
         let bad_key = |k: &String| k.is_empty() || k.chars().count() > policy::MAX_KEY_CHARS;
         if self.unique_key.as_ref().is_some_and(bad_key) {
             return invalid("unique_key", "must have 1 to 255 characters");
+        }
+        if self.concurrency_key.as_ref().is_some_and(bad_key) {
+            return invalid("concurrency_key", "must have 1 to 255 characters");
         }
         if self.run_at.is_some_and(|moment| !crate::clock::is_plausible(moment)) {
             return invalid("run_at", "must be in the years 2000 to 9999");

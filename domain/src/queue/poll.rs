@@ -1,5 +1,6 @@
 //! What a worker asks of the queue and is told: its polls, its leases and their renewals.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub struct PollRequest<'a> {
     pub look: bool,
     /// The worker's own clock, to note that it lives and how far its clock is off; `None` notes nothing.
     pub wall_clock: Option<Timestamp>,
+    /// What the last poll said about jobs that are leased in turn; `None` leases none of them.
+    pub turns: Option<&'a Turns>,
 }
 
 /// What a poll found.
@@ -39,6 +42,53 @@ pub struct Polled {
     pub leased: Vec<Leased>,
     /// What it saw beside, where it was asked to look.
     pub look: Option<Look>,
+    /// For the next request.
+    pub turns: Turns,
+    /// It could lease more, and looked at a part of what there is: ask again at once.
+    pub more: bool,
+}
+
+/// Where a worker stands in the turns of concurrency keys. Its own: nothing is written down, and two workers need not
+/// agree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// Whether there is anything to lease in turn.
+    pub(crate) wanted: bool,
+    /// The key that was served last, by queue.
+    pub(crate) after: BTreeMap<QueueName, String>,
+    /// The queue that was served last.
+    pub(crate) last: Option<QueueName>,
+    /// Whether jobs with a key stand before those without one, of the same priority.
+    pub(crate) keyed_first: bool,
+}
+
+impl Turns {
+    /// Whether there are jobs for which the next poll needs this: such that carry a concurrency key, or such of a queue
+    /// with a limit.
+    #[must_use]
+    pub const fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// The key behind which the turn of `queue` goes on; empty at the beginning.
+    pub(crate) fn after(&self, queue: &str) -> &str {
+        self.after.iter().find(|(name, _)| name.as_str() == queue).map_or("", |(_, key)| key.as_str())
+    }
+
+    /// Goes on behind what was leased, in its order; behind the keys at which the look was `cut` where that found nothing
+    /// more to lease. Of several cuts of a queue the first counts.
+    pub(crate) fn advance(&mut self, leased: &[Leased], cut: &[(QueueName, String)]) {
+        for job in leased {
+            if let Some(key) = &job.concurrency_key {
+                self.after.insert(job.queue.clone(), key.clone());
+            }
+            self.last = Some(job.queue.clone());
+        }
+        for (queue, key) in cut.iter().rev() {
+            self.after.insert(queue.clone(), key.clone());
+        }
+        self.keyed_first = !self.keyed_first;
+    }
 }
 
 /// What a poll sees beside jobs.
@@ -88,6 +138,8 @@ pub struct Leased {
     pub leased_at: Timestamp,
     /// When the lease ends unless renewed, on the database's clock.
     pub expires_at: Timestamp,
+    /// The key by which it is limited and takes turns.
+    pub concurrency_key: Option<String>,
     /// W3C trace context of the enqueuer.
     pub traceparent: Option<String>,
 }

@@ -51,6 +51,9 @@ impl Default for RunnerConfig {
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The wait of a worker that found nothing right after it found all that it asked for.
 pub(super) const LOST_RACE_PAUSE: Duration = Duration::from_millis(4);
+/// Statements that a worker makes at once while all keys that each looked at are at their limits; then it waits for its
+/// turn, and goes on where it was.
+pub(super) const MAX_PARTS: u32 = 16;
 /// No worker polls more rarely than this.
 pub(super) const POLL_CAP: Duration = Duration::from_secs(3);
 /// How long a worker whose slots are taken goes without a look after what the sweeps have to do.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use domain::entropy;
-use domain::queue::{Leased, PollRequest, Polled};
+use domain::queue::{Leased, PollRequest, Polled, Turns};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE};
+use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, MAX_PARTS};
 use super::core::Core;
 use super::grip::Grip;
 use super::keeper;
@@ -25,6 +25,8 @@ use crate::seam::StoreError;
 pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>) {
     let mut outage = Outage::new("leasing");
     let mut last_was_full = false;
+    let mut turns = Turns::default();
+    let mut parts = 0;
     tokio::select! {
         () = core.registered.cancelled() => {}
         () = core.draining.cancelled() => return,
@@ -41,11 +43,12 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         let sent = Instant::now();
         let ended = core.held.ended_batches();
         let wall_clock = core.rhythm.wants_beat(sent).then(keeper::wall_clock);
-        let request = PollRequest { limit, ended: &ended, look: core.rhythm.wants_look(sent), wall_clock };
+        let request =
+            PollRequest { limit, ended: &ended, look: core.rhythm.wants_look(sent), wall_clock, turns: Some(&turns) };
         // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
         let answer = timeout(ANSWER_LIMIT, core.store.poll(&core.registration.spec, &request)).await;
         let pause = match answer.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
-            Ok(Polled { leased, look }) => {
+            Ok(Polled { leased, look, turns: next, more }) => {
                 outage.over();
                 meters::lease_took(sent.elapsed());
                 core.held.batches_removed(&ended);
@@ -58,6 +61,8 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                         core.sweep_wanted.notify_one();
                     }
                 }
+                turns = next;
+                parts = if more { parts + 1 } else { 0 };
                 let found = leased.len();
                 let was_full = std::mem::replace(&mut last_was_full, found >= usize::from(limit));
                 let leased: Vec<_> = leased.into_iter().map(|job| Arc::new(hold(&core, job, sent))).collect();
@@ -73,6 +78,10 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     linger(&core).await;
                     continue;
                 }
+                // All that it looked at was at a limit: what comes behind may not be.
+                if more && parts < MAX_PARTS {
+                    continue;
+                }
                 match look {
                     _ if was_full => LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction()),
                     Some(look) => core.rhythm.until_turn(&look),
@@ -84,6 +93,8 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         tokio::select! {
             () = core.draining.cancelled() => return,
             () = core.wake.notified() => {}
+            // A job that ended may have been at a limit.
+            () = core.held.room.notified(), if turns.is_wanted() => {}
             () = sleep(pause) => {}
         }
     }

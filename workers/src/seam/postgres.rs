@@ -34,6 +34,8 @@ const PARTITION_DAYS: u16 = 7;
 const CANCEL_BATCH: u16 = 100;
 /// Live jobs that one upkeep looks at for strays.
 const STRAY_BATCH: u16 = 20_000;
+/// Places under limits that one upkeep looks at.
+const SLOT_BATCH: u16 = 5000;
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
 
@@ -114,7 +116,8 @@ where
         | queue::Error::Conflict { .. }
         | queue::Error::KeyTaken { .. }
         | queue::Error::SettledBefore(_)
-        | queue::Error::Stale { .. }) => StoreError::Refused(refused.into()),
+        | queue::Error::Stale { .. }
+        | queue::Error::StaleLimits { .. }) => StoreError::Refused(refused.into()),
     })
 }
 
@@ -276,6 +279,7 @@ impl LeaseStore for PgLeaseStore {
                     "running jobs stood in no batch: an older worker leases beside us, or this is a fault"
                 );
             }
+            queue::forget_slots(&mut conn, SLOT_BATCH).await?;
             idempotency::sweep(&mut conn, IDEMPOTENCY_BATCH).await?;
             Ok(())
         })

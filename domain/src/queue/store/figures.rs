@@ -32,21 +32,21 @@ pub async fn queues_after(
         QueueView,
         r#"
         with recursive heads as (
-            (select queue, kind, priority, run_at
+            (select keyed, queue, kind, priority, run_at
                from jobs
               where ready and state = 'available'
-              order by queue, kind, priority, run_at, id
+              order by keyed, queue, kind, priority, run_at, id
               limit 1)
              union all
-            select n.queue, n.kind, n.priority, n.run_at
+            select n.keyed, n.queue, n.kind, n.priority, n.run_at
               from heads h
              cross join lateral (
-                   select j.queue, j.kind, j.priority, j.run_at
+                   select j.keyed, j.queue, j.kind, j.priority, j.run_at
                      from jobs j
                     where j.ready
                       and j.state = 'available'
-                      and (j.queue, j.kind, j.priority) > (h.queue, h.kind, h.priority)
-                    order by j.queue, j.kind, j.priority, j.run_at, j.id
+                      and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
+                    order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
                     limit 1) n
         ), due as (
             select queue, min(run_at) as oldest from heads group by queue
@@ -72,7 +72,13 @@ pub async fn queues_after(
         )
         select n.queue as "name!",
                (select count(*) from (
-                   select from jobs j where j.queue = n.queue and j.ready and j.state = 'available' limit $1) c) as "available!",
+                   select
+                     from jobs j
+                    where j.keyed = any (array[false, true])
+                      and j.queue = n.queue
+                      and j.ready
+                      and j.state = 'available'
+                    limit $1) c) as "available!",
                coalesce(p.waiting, 0) as "waiting!",
                ((select count(*) from first_parked) >= $1) as "waiting_at_least!",
                coalesce(b.running, 0) as "running!",
@@ -115,18 +121,25 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
         QueueView,
         r#"
         with recursive heads as (
-            (select kind, priority, run_at
-               from jobs
-              where queue = $2 and ready and state = 'available'
-              order by kind, priority, run_at, id
-              limit 1)
-             union all
-            select n.kind, n.priority, n.run_at
-              from heads h
+            select k.keyed, f.kind, f.priority, f.run_at
+              from (values (false), (true)) as k(keyed)
              cross join lateral (
                    select j.kind, j.priority, j.run_at
                      from jobs j
-                    where j.queue = $2
+                    where j.keyed = k.keyed
+                      and j.queue = $2
+                      and j.ready
+                      and j.state = 'available'
+                    order by j.kind, j.priority, j.run_at, j.id
+                    limit 1) f
+             union all
+            select n.keyed, n.kind, n.priority, n.run_at
+              from heads h
+             cross join lateral (
+                   select j.keyed, j.kind, j.priority, j.run_at
+                     from jobs j
+                    where j.keyed = h.keyed
+                      and j.queue = $2
                       and j.ready
                       and j.state = 'available'
                       and (j.kind, j.priority) > (h.kind, h.priority)
@@ -136,7 +149,13 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
             select queue from jobs where parked order by run_at, id limit $1
         ), figures as materialized (
             select (select count(*) from (
-                       select from jobs j where j.queue = $2 and j.ready and j.state = 'available' limit $1) c) as available,
+                       select
+                         from jobs j
+                        where j.keyed = any (array[false, true])
+                          and j.queue = $2
+                          and j.ready
+                          and j.state = 'available'
+                        limit $1) c) as available,
                    (select count(*) from first_parked where queue = $2) as waiting,
                    (select count(*) from first_parked) >= $1 as waiting_at_least,
                    (select count(*) from running_jobs where queue = $2) as running,
@@ -185,21 +204,21 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
         Overview,
         r#"
         with recursive heads as (
-            (select queue, kind, priority, run_at
+            (select keyed, queue, kind, priority, run_at
                from jobs
               where ready and state = 'available'
-              order by queue, kind, priority, run_at, id
+              order by keyed, queue, kind, priority, run_at, id
               limit 1)
              union all
-            select n.queue, n.kind, n.priority, n.run_at
+            select n.keyed, n.queue, n.kind, n.priority, n.run_at
               from heads h
              cross join lateral (
-                   select j.queue, j.kind, j.priority, j.run_at
+                   select j.keyed, j.queue, j.kind, j.priority, j.run_at
                      from jobs j
                     where j.ready
                       and j.state = 'available'
-                      and (j.queue, j.kind, j.priority) > (h.queue, h.kind, h.priority)
-                    order by j.queue, j.kind, j.priority, j.run_at, j.id
+                      and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
+                    order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
                     limit 1) n
         )
         select (select lh_now()) as "now!",

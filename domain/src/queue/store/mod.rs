@@ -4,6 +4,7 @@ pub mod evidence;
 pub mod figures;
 mod finish;
 pub mod lease;
+pub mod limits;
 pub mod maintenance;
 pub mod marks;
 pub mod operate;

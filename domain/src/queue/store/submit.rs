@@ -67,10 +67,10 @@ async fn insert_one(
     let created = sqlx::query_scalar!(
         r#"
         insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, max_attempts, max_interruptions,
-                          deadline_ms, protected, tags, unique_key, traceparent, parent_id)
+                          deadline_ms, protected, tags, unique_key, concurrency_key, traceparent, parent_id)
         values ($1, $2, $3,
                 case when $6::timestamptz > (select lh_now()) then 'scheduled' else 'available' end,
-                $5, coalesce($6, (select lh_now())), (select lh_now()), $4, $7, $8, $9, $10, $11, $12, $13, $14)
+                $5, coalesce($6, (select lh_now())), (select lh_now()), $4, $7, $8, $9, $10, $11, $12, $13, $14, $15)
             on conflict (kind, unique_key) where unique_key is not null do nothing
         returning id as "id: JobId"
         "#,
@@ -86,6 +86,7 @@ async fn insert_one(
         job.protected,
         &job.tags,
         job.unique_key,
+        job.concurrency_key,
         job.traceparent,
         parent.map(|id| id.0),
     )
@@ -115,25 +116,26 @@ async fn insert(
     // Arrays of arrays must be rectangular in PostgreSQL, so the tags travel as JSON.
     let tags: Vec<serde_json::Value> = pick().map(|j| serde_json::json!(j.tags)).collect();
     let unique_keys: Vec<Option<&str>> = pick().map(|j| j.unique_key.as_deref()).collect();
+    let concurrency_keys: Vec<Option<&str>> = pick().map(|j| j.concurrency_key.as_deref()).collect();
     let traces: Vec<Option<&str>> = pick().map(|j| j.traceparent.as_deref()).collect();
     let created = sqlx::query_scalar!(
         r#"
         with asked as (
             select *
               from unnest($1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::smallint[], $6::timestamptz[], $7::int[],
-                          $8::int[], $9::bigint[], $10::bool[], $11::jsonb[], $12::text[], $13::text[])
+                          $8::int[], $9::bigint[], $10::bool[], $11::jsonb[], $12::text[], $13::text[], $14::text[])
                    with ordinality
                    as a(id, kind, queue, args, priority, run_at, max_attempts, max_interruptions, deadline_ms,
-                        protected, tags, unique_key, traceparent, n)
+                        protected, tags, unique_key, concurrency_key, traceparent, n)
         )
         insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, max_attempts, max_interruptions,
-                          deadline_ms, protected, tags, unique_key, traceparent, parent_id)
+                          deadline_ms, protected, tags, unique_key, concurrency_key, traceparent, parent_id)
         select id, kind, queue,
                case when run_at > (select lh_now()) then 'scheduled' else 'available' end,
                priority, coalesce(run_at, (select lh_now())), (select lh_now()), args, max_attempts, max_interruptions,
                deadline_ms, protected,
                case when tags = '[]' then '{}' else array(select jsonb_array_elements_text(tags)) end,
-               unique_key, traceparent, $14
+               unique_key, concurrency_key, traceparent, $15
           from asked
          -- Two calls that meet in their keys wait for each other in one order, whatever order their callers gave.
          order by kind, unique_key, n
@@ -152,6 +154,7 @@ async fn insert(
         &protected,
         &tags,
         &unique_keys as &[Option<&str>],
+        &concurrency_keys as &[Option<&str>],
         &traces as &[Option<&str>],
         parent.map(|id| id.0),
     )

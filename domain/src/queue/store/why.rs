@@ -60,15 +60,32 @@ pub async fn why(conn: &mut PgConnection, job: Job) -> Result<Why, sqlx::Error> 
                             from unnest(s.queues) as q(queue)
                            cross join unnest(s.kinds) as k(kind)
                            cross join lateral (
-                                 select
-                                   from jobs j
-                                  where j.queue = q.queue
-                                    and j.kind = k.kind
-                                    and j.ready
-                                    and j.state = 'available'
-                                    and (j.priority, j.run_at, j.id) < ($4, $5, $1)
-                                  order by j.priority, j.run_at, j.id
-                                  limit 1000
+                                 (select
+                                    from jobs j
+                                   where $9::text is null
+                                     and not j.keyed
+                                     and j.queue = q.queue
+                                     and j.kind = k.kind
+                                     and j.ready
+                                     and j.state = 'available'
+                                     and (j.priority, j.run_at, j.id) < ($4, $5, $1)
+                                   order by j.priority, j.run_at, j.id
+                                   limit 1000)
+                                  union all
+                                 -- Of jobs that take turns by key, those of its own key stand before it.
+                                 (select
+                                    from jobs j
+                                   where j.keyed
+                                     and j.queue = q.queue
+                                     and q.queue = $2
+                                     and j.kind = k.kind
+                                     and j.concurrency_key = $9
+                                     and j.priority = $4
+                                     and j.ready
+                                     and j.state = 'available'
+                                     and (j.run_at, j.id) < ($5, $1)
+                                   order by j.run_at, j.id
+                                   limit 1000)
                                  ) a
                            limit $6
                           ) b
@@ -91,6 +108,7 @@ pub async fn why(conn: &mut PgConnection, job: Job) -> Result<Why, sqlx::Error> 
         AHEAD_LIMIT,
         job.state == JobState::Available,
         SILENT_AFTER.as_secs_f64(),
+        job.concurrency_key,
     )
     .fetch_all(conn)
     .await?;
