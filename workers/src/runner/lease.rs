@@ -218,6 +218,7 @@ pub(super) mod tests {
             run_at: at,
             leased_at: at,
             expires_at: at,
+            concurrency_key: None,
             traceparent: None,
         };
         Arc::new(HeldLease::new(leased, life, sent, meter, tracing::Span::none()))
