@@ -23,6 +23,7 @@ use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::Lease;
 
 mod limits;
+mod low_water;
 mod operation;
 pub mod policy;
 mod poll;
@@ -32,6 +33,7 @@ mod view;
 pub mod why;
 
 pub use limits::{Limits, LimitsView, Pause, Paused, Rate};
+pub use low_water::LowWater;
 pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
 pub use poll::{Leased, Look, PollRequest, Polled, Renewed, Turns, WorkerSpec};

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::clock::Timestamp;
 use crate::ids::{BatchId, Kind, QueueName, WorkerId};
 use crate::lease::Lease;
+use crate::queue::LowWater;
 
 /// What a worker serves.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct PollRequest<'a> {
     pub wall_clock: Option<Timestamp>,
     /// What the last poll said about jobs that are leased in turn; `None` leases none of them.
     pub turns: Option<&'a Turns>,
+    /// Where its walk of due jobs begins; `None` is the beginning.
+    pub low_water: Option<&'a LowWater>,
 }
 
 /// What a poll found.
@@ -134,6 +137,8 @@ pub struct Leased {
     pub created_at: Timestamp,
     /// When it was due.
     pub run_at: Timestamp,
+    /// −100…100, lower first.
+    pub priority: i16,
     /// When the lease began, on the database's clock.
     pub leased_at: Timestamp,
     /// When the lease ends unless renewed, on the database's clock.

@@ -142,7 +142,7 @@ async fn hold(store: &dyn LeaseStore, lease: Duration, go: &Path, answer: &Path)
         kinds: vec![(kind.clone(), lease)],
     };
     let leased = loop {
-        let request = PollRequest { limit: 1, ended: &[], look: false, wall_clock: None, turns: None };
+        let request = PollRequest { limit: 1, ended: &[], look: false, wall_clock: None, turns: None, low_water: None };
         if let Some(leased) = store.poll(&worker, &request).await?.leased.pop() {
             break leased;
         }

@@ -105,7 +105,8 @@ async fn leasing_passes_by_a_held_batch_and_a_held_worker() {
     sqlx::query("set lock_timeout = '50ms'").execute(&mut *conn).await.expect("set");
     let ended = [first.batch];
     let now = q.db.clock().now().await;
-    let request = queue::PollRequest { limit: 1, ended: &ended, look: true, wall_clock: Some(now), turns: None };
+    let request =
+        queue::PollRequest { limit: 1, ended: &ended, look: true, wall_clock: Some(now), turns: None, low_water: None };
     assert_eq!(queue::poll(&mut conn, &me, &request).await.expect("no wait").leased.len(), 1);
     assert_eq!(batches(&q).await.len(), 2, "left to the sweeps");
     tx.rollback().await.expect("let go");

@@ -11,6 +11,7 @@ mod fences;
 mod inside;
 mod leasing;
 mod limits;
+mod low_water;
 mod model;
 mod operating;
 mod polling;

@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use crate::support::{LEASE, Queue, failed, job, kind, queue_name, worker};
 
 async fn look(conn: &mut PgConnection, me: &WorkerSpec) -> Look {
-    let request = PollRequest { limit: 0, ended: &[], look: true, wall_clock: None, turns: None };
+    let request = PollRequest { limit: 0, ended: &[], look: true, wall_clock: None, turns: None, low_water: None };
     let polled = queue::poll(conn, me, &request).await.expect("the database answers");
     assert!(polled.leased.is_empty(), "it asked for none");
     polled.look.expect("it was asked to look")
@@ -91,7 +91,7 @@ async fn a_poll_that_tells_a_clock_says_that_the_worker_lives() {
         let seen = queue::worker(conn, me.worker).await.expect("answers").expect("there");
         (seen.state, seen.clock_skew_ms)
     };
-    let mut request = PollRequest { limit: 1, ended: &[], look: false, wall_clock: None, turns: None };
+    let mut request = PollRequest { limit: 1, ended: &[], look: false, wall_clock: None, turns: None, low_water: None };
     let id = q.enqueue_as(job()).await;
     let polled = queue::poll(&mut conn, &me, &request).await.expect("answers");
     assert_eq!((polled.leased.len(), polled.look), (1, None), "not asked");

@@ -16,7 +16,8 @@ impl Poller {
     }
 
     async fn poll(&mut self, q: &Queue, limit: u16) -> Polled {
-        let request = PollRequest { limit, ended: &[], look: false, wall_clock: None, turns: Some(&self.turns) };
+        let request =
+            PollRequest { limit, ended: &[], look: false, wall_clock: None, turns: Some(&self.turns), low_water: None };
         let polled = queue::poll(&mut *q.conn().await, &self.worker, &request).await.expect("the database answers");
         self.turns = polled.turns.clone();
         polled
@@ -118,7 +119,14 @@ async fn jobs_with_and_without_a_key_take_turns() {
 
 impl Poller {
     async fn poll_look(&self, q: &Queue) -> Turns {
-        let request = PollRequest { limit: 0, ended: &[], look: true, wall_clock: None, turns: Some(&self.turns) };
+        let request = PollRequest {
+            limit: 0,
+            ended: &[],
+            look: true,
+            wall_clock: None,
+            turns: Some(&self.turns),
+            low_water: None,
+        };
         queue::poll(&mut *q.conn().await, &self.worker, &request).await.expect("the database answers").turns
     }
 }

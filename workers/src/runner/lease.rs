@@ -216,6 +216,7 @@ pub(super) mod tests {
             deadline: None,
             created_at: at,
             run_at: at,
+            priority: 0,
             leased_at: at,
             expires_at: at,
             concurrency_key: None,

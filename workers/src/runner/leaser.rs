@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use domain::entropy;
-use domain::queue::{Leased, PollRequest, Polled, Turns};
+use domain::queue::{Leased, LowWater, PollRequest, Polled, Turns};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, MAX_PARTS};
+use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, MAX_PARTS, WALK_SHARE};
 use super::core::Core;
 use super::grip::Grip;
 use super::keeper;
@@ -26,6 +26,8 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
     let mut outage = Outage::new("leasing");
     let mut last_was_full = false;
     let mut turns = Turns::default();
+    let mut low_water = LowWater::default();
+    let mut from_the_start = Instant::now();
     let mut parts = 0;
     tokio::select! {
         () = core.registered.cancelled() => {}
@@ -43,8 +45,10 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         let sent = Instant::now();
         let ended = core.held.ended_batches();
         let wall_clock = core.rhythm.wants_beat(sent).then(keeper::wall_clock);
-        let request =
-            PollRequest { limit, ended: &ended, look: core.rhythm.wants_look(sent), wall_clock, turns: Some(&turns) };
+        let look = core.rhythm.wants_look(sent);
+        // What came to stand before the marks is found by a walk from the beginning, as often as its cost allows.
+        let marks = (!look || sent < from_the_start).then_some(&low_water);
+        let request = PollRequest { limit, ended: &ended, look, wall_clock, turns: Some(&turns), low_water: marks };
         // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
         let answer = timeout(ANSWER_LIMIT, core.store.poll(&core.registration.spec, &request)).await;
         let pause = match answer.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
@@ -61,6 +65,10 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                         core.sweep_wanted.notify_one();
                     }
                 }
+                if marks.is_none() {
+                    from_the_start = sent + sent.elapsed() * WALK_SHARE;
+                }
+                low_water.note(&leased);
                 turns = next;
                 parts = if more { parts + 1 } else { 0 };
                 let found = leased.len();

@@ -371,7 +371,8 @@ async fn wind_up(core: &Arc<Core>, mut loops: Loops) -> usize {
         let _ = upkeep::flush_once(core).await;
         // The last batches; one of which this is not told is the sweeps'.
         let ended = core.held.ended_batches();
-        let request = PollRequest { limit: 0, ended: &ended, look: false, wall_clock: None, turns: None };
+        let request =
+            PollRequest { limit: 0, ended: &ended, look: false, wall_clock: None, turns: None, low_water: None };
         if !ended.is_empty() && core.store.poll(&core.registration.spec, &request).await.is_ok() {
             core.held.batches_removed(&ended);
         }

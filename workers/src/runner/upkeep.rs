@@ -56,7 +56,7 @@ pub(super) async fn sweep(core: Arc<Core>) {
 
 /// What a poll would see, where this worker has no slot to poll for: whether the sweeps have work.
 async fn look(core: &Core, now: Instant) -> Result<bool, StoreError> {
-    let request = PollRequest { limit: 0, ended: &[], look: true, wall_clock: None, turns: None };
+    let request = PollRequest { limit: 0, ended: &[], look: true, wall_clock: None, turns: None, low_water: None };
     let Some(look) = core.store.poll(&core.registration.spec, &request).await?.look else { return Ok(true) };
     core.rhythm.heard(&look, now);
     Ok(look.batches_due || look.due)

@@ -9,7 +9,7 @@ use crate::lease::Fence;
 use crate::queue::policy::SILENT_AFTER;
 use crate::queue::{PollRequest, WorkerSpec};
 
-/// One bounded walk of the index for each pair of a queue and a kind, merged.
+/// One bounded walk of the index for each range of a queue and a kind, merged.
 pub(super) async fn lease(
     conn: &mut PgConnection,
     worker: &WorkerSpec,
@@ -19,8 +19,10 @@ pub(super) async fn lease(
     leasing!(
         r#"
         with served as (
-            select s.queue, s.kind, s.lease_ms
-              from unnest($1::text[], $2::text[], $3::bigint[]) as s(queue, kind, lease_ms)
+            select *
+              from unnest($1::text[], $2::text[], $3::bigint[], $11::smallint[], $12::timestamptz[], $13::uuid[],
+                          $14::smallint[])
+                   as s(queue, kind, lease_ms, from_priority, from_run_at, from_id, to_priority)
              where not exists (select from pauses p where p.scope = 'queue' and p.name = s.queue)
                and not exists (select from pauses p where p.scope = 'kind' and p.name = s.kind)
         ), due as materialized (
@@ -35,6 +37,8 @@ pub(super) async fn lease(
                              and a.kind = s.kind
                              and not a.keyed
                              and a.ready
+                             and (a.priority, a.run_at, a.id) >= (s.from_priority, s.from_run_at, s.from_id)
+                             and a.priority <= s.to_priority
                              -- Those that run keep their place in the index; the walk passes them by.
                              and a.state = 'available'
                            order by a.priority, a.run_at, a.id
@@ -84,9 +88,9 @@ pub(super) async fn lease(
                             ))"#,
         cut_queues = "'{}'::text[]",
         cut_keys = "'{}'::text[]",
-        &asked.queues as &[&str],
-        &asked.kinds as &[&str],
-        &asked.lease_ms,
+        &asked.ranges.queues as &[&str],
+        &asked.ranges.kinds as &[&str],
+        &asked.ranges.lease_ms,
         asked.window,
         asked.limit,
         worker.worker.0,
@@ -94,6 +98,10 @@ pub(super) async fn lease(
         request.look,
         request.wall_clock,
         SILENT_AFTER.as_secs_f64(),
+        &asked.ranges.from_priority,
+        &asked.ranges.from_run_at,
+        &asked.ranges.from_id,
+        &asked.ranges.to_priority,
     )
     .fetch_all(conn)
     .await

@@ -29,7 +29,7 @@ pub(super) async fn lease(
     asked: &Asked<'_>,
     turns: &Turns,
 ) -> Result<Vec<Row>, sqlx::Error> {
-    let after: Vec<&str> = asked.queues.iter().map(|queue| turns.after(queue)).collect();
+    let after: Vec<&str> = asked.ranges.queues.iter().map(|queue| turns.after(queue)).collect();
     leasing!(
         r#"
         with recursive served as (
@@ -315,9 +315,9 @@ pub(super) async fn lease(
         in_turn = "(exists (select from limits where running is not null) or exists (select from levels))",
         cut_queues = "array(select queue from walk where n = $4 order by queue, again, key)",
         cut_keys = "array(select key from walk where n = $4 order by queue, again, key)",
-        &asked.queues as &[&str],
-        &asked.kinds as &[&str],
-        &asked.lease_ms,
+        &asked.ranges.queues as &[&str],
+        &asked.ranges.kinds as &[&str],
+        &asked.ranges.lease_ms,
         asked.window,
         asked.limit,
         worker.worker.0,

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::clock::{Timestamp, millis};
+use crate::clock::Timestamp;
 use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::{Fence, Lease};
-use crate::queue::{Leased, Look, PollRequest, Polled, WorkerSpec};
+use crate::queue::low_water::Ranges;
+use crate::queue::{Leased, Look, LowWater, PollRequest, Polled, WorkerSpec};
 
 mod in_order;
 mod in_turn;
@@ -24,7 +25,7 @@ pub async fn lease_next(
     limit: u16,
     ended: &[BatchId],
 ) -> Result<Vec<Leased>, sqlx::Error> {
-    let request = PollRequest { limit, ended, look: false, wall_clock: None, turns: None };
+    let request = PollRequest { limit, ended, look: false, wall_clock: None, turns: None, low_water: None };
     let polled = poll(conn, worker, &request).await?;
     if !polled.turns.is_wanted() || !polled.leased.is_empty() {
         return Ok(polled.leased);
@@ -44,6 +45,8 @@ pub async fn lease_next(
 /// leases everything. Which one it is, is the caller's to carry: it hands back the [`Turns`] that it got. A limit or a
 /// pause holds for both from the moment at which it was committed.
 ///
+/// The short one begins where the caller's [`LowWater`] says.
+///
 /// The same statement removes the batches that `ended`, looks whether there is anything to sweep and tells the worker
 /// its rank where it is asked to `look`, and notes that the worker lives where it is given its `wall_clock`: a worker
 /// that has nothing to do asks the database one thing, now and then.
@@ -57,8 +60,10 @@ pub async fn poll(
     worker: &WorkerSpec,
     request: &PollRequest<'_>,
 ) -> Result<Polled, sqlx::Error> {
-    let asked = Asked::new(worker, request);
     let turns = request.turns.filter(|turns| turns.is_wanted());
+    // The long text walks from the beginning.
+    let low_water = request.low_water.filter(|_| turns.is_none());
+    let asked = Asked::new(worker, &PollRequest { low_water, ..*request });
     let rows = match turns {
         None => in_order::lease(conn, worker, request, &asked).await?,
         Some(turns) => in_turn::lease(conn, worker, request, &asked, turns).await?,
@@ -70,19 +75,13 @@ pub async fn poll(
         .first()
         .map(|r| r.cut_queues.iter().cloned().zip(r.cut_keys.iter().cloned()).collect())
         .unwrap_or_default();
-    let mut leased: Vec<(i16, Leased)> = Vec::with_capacity(rows.len());
-    for row in rows {
-        if let Some(priority) = row.priority {
-            leased.push((priority, row.leased()?));
-        }
-    }
+    let mut leased =
+        rows.into_iter().filter(|row| row.id.is_some()).map(Row::leased).collect::<Result<Vec<Leased>, _>>()?;
     // An update returns its rows in no order of ours. Fences are taken in turn.
-    if turns.is_some() {
-        leased.sort_by_key(|(_, job)| job.lease.fence);
-    } else {
-        leased.sort_by(|(pa, a), (pb, b)| (pa, a.run_at, a.lease.job).cmp(&(pb, b.run_at, b.lease.job)));
+    match turns {
+        Some(_) => leased.sort_by_key(|job| job.lease.fence),
+        None => leased.sort_by_key(|job| (job.priority, job.run_at, job.lease.job)),
     }
-    let leased: Vec<Leased> = leased.into_iter().map(|(_, job)| job).collect();
     let full = leased.len() >= usize::from(request.limit);
     let more = match turns {
         // There was work for the other statement, and room for it.
@@ -95,11 +94,9 @@ pub async fn poll(
     Ok(Polled { leased, look, turns: next, more })
 }
 
-/// The request in the shapes that the statements take: one element for each pair of a queue and a kind.
+/// The request in the shapes that both statements take.
 struct Asked<'a> {
-    queues: Vec<&'a str>,
-    kinds: Vec<&'a str>,
-    lease_ms: Vec<i64>,
+    ranges: Ranges<'a>,
     ended: Vec<i64>,
     limit: i64,
     /// Callers that look at once see the same head of the queue: each looks further than it takes, so that the second
@@ -109,23 +106,13 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn new(worker: &'a WorkerSpec, request: &PollRequest<'_>) -> Self {
-        let pairs = worker.queues.len() * worker.kinds.len();
-        let mut asked = Self {
-            queues: Vec::with_capacity(pairs),
-            kinds: Vec::with_capacity(pairs),
-            lease_ms: Vec::with_capacity(pairs),
+        let ranges = request.low_water.map_or_else(|| LowWater::default().ranges(worker), |marks| marks.ranges(worker));
+        Self {
+            ranges,
             ended: request.ended.iter().map(|batch| batch.0).collect(),
             limit: i64::from(request.limit),
             window: if request.limit == 0 { 0 } else { (i64::from(request.limit) * 2).max(32) },
-        };
-        for queue in &worker.queues {
-            for (kind, lease) in &worker.kinds {
-                asked.queues.push(queue.as_str());
-                asked.kinds.push(kind.as_str());
-                asked.lease_ms.push(millis(*lease));
-            }
         }
-        asked
     }
 }
 
@@ -189,6 +176,7 @@ impl Row {
                 deadline: self.deadline_ms.map(|ms| Duration::from_millis(ms.unsigned_abs())),
                 created_at: self.created_at?,
                 run_at: self.run_at?,
+                priority: self.priority?,
                 leased_at: self.leased_at?,
                 expires_at: self.expires_at?,
                 concurrency_key: self.concurrency_key,

@@ -1,0 +1,137 @@
+//! Marks: a worker's walk begins behind what it found empty, and no job is lost by that.
+
+use domain::queue::{self, LowWater, NewJob, PollRequest, WorkerSpec};
+
+use sqlx::PgConnection;
+
+use crate::support::{Queue, completed, job, worker};
+
+struct Poller {
+    worker: WorkerSpec,
+    marks: LowWater,
+}
+
+impl Poller {
+    fn new() -> Self {
+        Self { worker: worker(), marks: LowWater::default() }
+    }
+
+    /// Leases from its marks on, or from the very beginning.
+    async fn lease(&mut self, q: &Queue, limit: u16, marked: bool) -> Vec<queue::Leased> {
+        self.lease_on(&mut *q.conn().await, limit, marked).await
+    }
+
+    async fn lease_on(&mut self, conn: &mut PgConnection, limit: u16, marked: bool) -> Vec<queue::Leased> {
+        let request = PollRequest {
+            limit,
+            ended: &[],
+            look: false,
+            wall_clock: None,
+            turns: None,
+            low_water: marked.then_some(&self.marks),
+        };
+        let polled = queue::poll(conn, &self.worker, &request).await.expect("the database answers");
+        self.marks.note(&polled.leased);
+        polled.leased
+    }
+}
+
+async fn enqueue(q: &Queue, n: usize, priority: i16, seconds_ago: i64) -> Vec<domain::ids::JobId> {
+    let at = q.db.clock().now().await - chrono::TimeDelta::seconds(seconds_ago);
+    let jobs: Vec<NewJob> = (0..n)
+        .map(|_| {
+            let mut job = job();
+            (job.priority, job.run_at) = (priority, Some(at));
+            job
+        })
+        .collect();
+    for part in jobs.chunks(1000) {
+        queue::enqueue_many(&mut *q.conn().await, part).await.expect("valid jobs");
+    }
+    jobs.into_iter().map(|job| job.id).collect()
+}
+
+fn ids(leased: &[queue::Leased]) -> Vec<domain::ids::JobId> {
+    leased.iter().map(|job| job.lease.job).collect()
+}
+
+/// A worker with marks leases what one without would, in the same order, over several priorities.
+#[tokio::test]
+async fn a_marked_walk_leases_the_same_jobs_in_the_same_order() {
+    let q = Queue::start().await;
+    let mut wanted = Vec::new();
+    for (priority, ago) in [(-3, 60), (-3, 50), (0, 90), (0, 60), (7, 100)] {
+        wanted.extend(enqueue(&q, 7, priority, ago).await);
+    }
+    let mut poller = Poller::new();
+    let mut found = Vec::new();
+    for _ in 0..12 {
+        found.extend(ids(&poller.lease(&q, 3, true).await));
+    }
+    assert_eq!(found, wanted);
+}
+
+/// What a mark hides is found by a walk from the beginning; a better priority and a later time are found at once.
+#[tokio::test]
+async fn a_mark_hides_only_older_jobs_of_its_own_priority_and_not_for_ever() {
+    let q = Queue::start().await;
+    enqueue(&q, 2, 0, 60).await;
+    let mut poller = Poller::new();
+    assert_eq!(poller.lease(&q, 1, true).await.len(), 1);
+    let older = enqueue(&q, 1, 0, 600).await;
+    let urgent = enqueue(&q, 1, -1, 600).await;
+    let later = enqueue(&q, 1, 5, 600).await;
+    let found = ids(&poller.lease(&q, 9, true).await);
+    assert_eq!((found.len(), found.first(), found.last()), (3, urgent.first(), later.first()), "{found:?}");
+    assert!(poller.lease(&q, 9, true).await.is_empty(), "the older one stands before the mark");
+    assert_eq!(ids(&poller.lease(&q, 9, false).await), older);
+}
+
+/// A job that is a moment older than one that was leased may still be committed after it.
+#[tokio::test]
+async fn a_mark_leaves_room_for_what_was_enqueued_just_before() {
+    let q = Queue::start().await;
+    let mut first = q.db.session().await;
+    sqlx::query("begin").execute(&mut first).await.expect("a transaction");
+    let slow = queue::enqueue(&mut first, &job()).await.expect("a valid job").job();
+    q.enqueue().await;
+    let mut poller = Poller::new();
+    assert_eq!(poller.lease(&q, 5, true).await.len(), 1);
+    sqlx::query("commit").execute(&mut first).await.expect("committed");
+    assert_eq!(ids(&poller.lease(&q, 5, true).await), [slow]);
+}
+
+/// What a poll reads does not grow with the jobs that finished before, though a reader keeps their entries.
+#[tokio::test]
+async fn a_poll_reads_as_little_behind_thousands_of_finished_jobs_that_a_reader_keeps() {
+    let q = Queue::start().await;
+    let mut reader = q.db.session().await;
+    sqlx::query("begin isolation level repeatable read").execute(&mut reader).await.expect("a transaction");
+    sqlx::query("select count(*) from jobs").execute(&mut reader).await.expect("a snapshot");
+    enqueue(&q, 4000, 0, 600).await;
+    let mut poller = Poller::new();
+    let mut conn = q.conn().await;
+    for _ in 0..13 {
+        let leased = poller.lease_on(&mut conn, 300, true).await;
+        let asked: Vec<_> =
+            leased.iter().map(|job| queue::Settlement { lease: job.lease, outcome: completed() }).collect();
+        queue::settle(&mut conn, &asked).await.expect("the database answers");
+    }
+    let mut read = async |marked| {
+        let before = index_reads(&mut conn).await;
+        assert_eq!(poller.lease_on(&mut conn, 1, marked).await.len(), 1);
+        index_reads(&mut conn).await - before
+    };
+    let (marked, unmarked) = (read(true).await, read(false).await);
+    assert!(marked < 500, "{marked} entries");
+    assert!(unmarked > 3000, "the reader keeps them, or this test shows nothing: {unmarked} entries");
+}
+
+/// Entries that this session's scans of the index of due jobs returned so far.
+async fn index_reads(session: &mut PgConnection) -> i64 {
+    sqlx::query("select pg_stat_force_next_flush()").execute(&mut *session).await.expect("flushed");
+    sqlx::query_scalar("select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_ready'")
+        .fetch_one(session)
+        .await
+        .expect("the statistics")
+}
