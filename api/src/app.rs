@@ -13,6 +13,7 @@ use crate::door::admission::Catalogue;
 use crate::door::query::Queries;
 use crate::door::rate::Rates;
 use crate::events::Hub;
+use crate::hints::Hints;
 use crate::metrics::Enqueued;
 use crate::serve::Pulse;
 
@@ -44,6 +45,8 @@ pub struct Config {
     pub secure_cookies: bool,
     /// Longest wait for open requests when the process ends.
     pub drain: Duration,
+    /// Whether idle workers are told of jobs that become due.
+    pub hints: bool,
 }
 
 impl Default for Config {
@@ -60,6 +63,7 @@ impl Default for Config {
             metrics_public: false,
             secure_cookies: false,
             drain: Duration::from_secs(10),
+            hints: true,
         }
     }
 }
@@ -81,6 +85,7 @@ struct Inner {
     metrics: PrometheusHandle,
     hub: Hub,
     enqueued: Enqueued,
+    hints: Hints,
     shutdown: CancellationToken,
     loops: Mutex<Vec<Pulse>>,
     checked: tokio::sync::Mutex<Option<Checked>>,
@@ -96,6 +101,7 @@ impl App {
         let queries = crate::door::query::described(crate::openapi::described());
         let rates = Rates::new(config.rate_per_second, config.rate_burst);
         let hub = Hub::new(config.max_listeners, config.max_listeners_per_key);
+        let hints = Hints::new(config.hints);
         let inner = Inner {
             pool,
             catalogue: Catalogue::new(kinds),
@@ -106,6 +112,7 @@ impl App {
             metrics: crate::metrics::handle(),
             hub,
             enqueued: Enqueued::default(),
+            hints,
             shutdown: CancellationToken::new(),
             loops: Mutex::new(Vec::new()),
             checked: tokio::sync::Mutex::new(None),
@@ -169,6 +176,10 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &PrometheusHandle {
         &self.inner.metrics
+    }
+
+    pub(crate) fn hints(&self) -> &Hints {
+        &self.inner.hints
     }
 
     pub(crate) fn enqueued(&self) -> &Enqueued {

@@ -8,6 +8,7 @@ mod convert;
 pub mod dashboard;
 pub mod door;
 pub mod events;
+mod hints;
 mod metrics;
 mod openapi;
 mod routes;

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::threshold::Peer;
-use crate::{App, events, metrics, router, routes};
+use crate::{App, events, hints, metrics, router, routes};
 
 /// Longest time for a request's head to arrive, and for a connection's first request, where nothing else is configured.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,6 +51,7 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken)
     let loops = [
         supervise("events", &app, events::run(app.clone(), shutdown.child_token())),
         supervise("counters", &app, metrics::flush_enqueued(app.clone(), shutdown.child_token())),
+        supervise("hints", &app, hints::run(app.clone(), shutdown.child_token())),
         supervise("histograms", &app, metrics::keep_up(app.metrics().clone(), shutdown.child_token())),
     ];
     tracing::info!(%address, "{LISTENS}");

@@ -27,3 +27,10 @@ pub fn uuid_v7() -> Uuid {
 pub fn fraction() -> f64 {
     fastrand::f64()
 }
+
+/// A number of any size, to deal turns out; not for secrets.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "this is the one file that asks for randomness")]
+pub fn turn() -> u32 {
+    fastrand::u32(..)
+}

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use domain::authority::Permission;
-use domain::ids::{AppName, Host, RegionCode};
+use domain::ids::{AppName, Host, QueueName, RegionCode};
 use domain::instances::{self, InstanceKind, NewInstance, Record, Refusal, Role};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
@@ -51,6 +51,7 @@ async fn create_once(app: &App, caller: &Caller, call: &Repeatable, new: &NewIns
     let record = instances::create(&mut tx, new, caller.actor()).await?;
     let mut response = call.finish(&mut tx, StatusCode::CREATED, &record, &record).await?;
     tx.commit().await?;
+    app.hints().add(&QueueName::of_region(&new.region), 1);
     precondition::mark(response.headers_mut(), record.revision.unwrap_or_default());
     Ok(response)
 }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use domain::audit;
-use domain::ids::JobId;
+use domain::ids::{JobId, QueueName};
 use domain::queue::{self, Enqueued};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -56,6 +56,9 @@ async fn create_once(app: &App, call: &Repeatable, new: &queue::NewJob) -> Resul
     tx.commit().await?;
     if status == StatusCode::CREATED {
         app.enqueued().add(new.queue.as_str(), new.kind.as_str(), 1);
+        if new.run_at.is_none() {
+            app.hints().add(&new.queue, 1);
+        }
         if let Ok(place) = HeaderValue::from_str(&place(&job.id.to_string())) {
             response.headers_mut().insert(LOCATION, place);
         }
@@ -112,6 +115,9 @@ async fn create_batch_once(app: &App, call: &Repeatable, new: &[queue::NewJob]) 
     for (new, made) in new.iter().zip(&made) {
         if matches!(made, Enqueued::Created(_)) {
             *counts.entry((new.queue.as_str(), new.kind.as_str())).or_default() += 1;
+            if new.run_at.is_none() {
+                app.hints().add(&new.queue, 1);
+            }
         }
     }
     for ((queue, kind), total) in counts {
@@ -232,6 +238,9 @@ async fn operate_once(
     };
     audit::record(&mut tx, &event).await?;
     tx.commit().await?;
+    if let (Verb::Retry, Ok(queue)) = (verb, QueueName::new(job.queue.as_str())) {
+        app.hints().add(&queue, 1);
+    }
     let mut response = (status, Json(&job)).into_response();
     precondition::mark(response.headers_mut(), job.revision);
     Ok(response)

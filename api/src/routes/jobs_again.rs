@@ -98,6 +98,7 @@ async fn run_again_once(app: &App, asked: &Asked<'_>) -> Result<Response, Failur
     let mut response = asked.call.finish(&mut tx, StatusCode::CREATED, &job, &job).await?;
     tx.commit().await?;
     app.enqueued().add(&job.queue, &job.kind, 1);
+    app.hints().add(&old.queue, 1);
     if let Ok(place) = HeaderValue::from_str(&place(&job.id.to_string())) {
         response.headers_mut().insert(LOCATION, place);
     }

@@ -72,6 +72,7 @@ async fn start_once(
 ) -> Result<Response, Failure> {
     let mut conn = app.pool().acquire().await?;
     let started = moves::start_if(&mut conn, owner, host, region, caller.actor(), if_revision).await?;
+    app.hints().add(&started.queue, 1);
     let mut response = (StatusCode::ACCEPTED, Json(&started.moving)).into_response();
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", started.id)) {
         response.headers_mut().insert(LOCATION, place);

@@ -37,6 +37,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         metrics_public: settings.switch(&table::API_METRICS_PUBLIC),
         secure_cookies: settings.switch(&table::API_SECURE_COOKIES),
         drain: settings.seconds(&table::API_DRAIN_SECONDS),
+        hints: settings.switch(&table::DATABASE_HINTS),
         ..api::Config::default()
     };
     let app = api::App::new(pool, workers::jobs::catalogue(), config);

@@ -71,7 +71,8 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         ..RunnerConfig::default()
     };
-    let store = Arc::new(PgLeaseStore::new(&pool));
+    let store = PgLeaseStore::new(&pool);
+    let store = Arc::new(if settings.switch(&table::DATABASE_HINTS) { store } else { store.without_hints() });
     let running = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone());
     let (ended, kept) = until_both_end(running, keeping, &shutdown).await;
     let summary = ended?;

@@ -117,6 +117,19 @@ pub fn hot(options: PgConnectOptions) -> PgConnectOptions {
     ])
 }
 
+/// A small pool beside another one, with its options: for a loop that must not wait for the connections of others.
+///
+/// Its connections are not asked whether they live before each use: one that died shows itself by its error, and whoever
+/// uses such a pool tries again.
+#[must_use]
+pub fn aside(options: PgConnectOptions, max_connections: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .connect_lazy_with(options)
+}
+
 /// A read-only transaction on one snapshot, each of whose statements may take at most `limit`: for pages and reports
 /// whose figures must agree with each other.
 ///

@@ -22,6 +22,7 @@ use crate::clock::Timestamp;
 use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::Lease;
 
+pub mod hints;
 mod limits;
 mod low_water;
 mod operation;
@@ -40,6 +41,7 @@ pub use poll::{Leased, Look, PollRequest, Polled, Renewed, Turns, WorkerSpec};
 pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
+pub use store::hints::tell;
 pub use store::lease::{lease_next, poll};
 pub use store::limits::{forget_slots, limits, pause, pauses_after, resume, set_limits};
 pub use store::maintenance::{add_throughput, cancel_ignored, ensure_partitions, stage_due};

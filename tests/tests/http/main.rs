@@ -8,6 +8,7 @@ mod description;
 mod events;
 mod figures;
 mod fleet;
+mod hints;
 mod instances;
 mod jobs;
 mod keys;

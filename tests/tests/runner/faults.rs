@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
+use domain::queue::hints::Hint;
 use domain::queue::{
     Enqueued, Fate, NewJob, Operation, PollRequest, Polled, Progress, Renewed, Settlement, Step, WorkerSpec,
 };
 use tests::db::Database;
 use tokio::sync::watch;
-use workers::seam::{LeaseStore, PgLeaseStore, Registration, StoreError, Swept};
+use workers::seam::{Hints, LeaseStore, PgLeaseStore, Registration, StoreError, Swept};
 
 /// What goes wrong, and what was seen.
 #[derive(Debug, Default)]
@@ -51,6 +52,9 @@ pub struct Faults {
     pub polls: AtomicUsize,
     pub sweeps: AtomicUsize,
     pub beats: AtomicUsize,
+    /// Polls answered, and times that somebody began to listen for hints.
+    pub polled: AtomicUsize,
+    pub listened: AtomicUsize,
 }
 
 /// A door that a test shuts and opens.
@@ -138,6 +142,7 @@ impl LeaseStore for Faulty {
         }
         let held = self.faults.held.fetch_add(leased.len(), SeqCst) + leased.len();
         self.faults.most_held.fetch_max(held, SeqCst);
+        self.faults.polled.fetch_add(1, SeqCst);
         Ok(polled)
     }
 
@@ -220,6 +225,16 @@ impl LeaseStore for Faulty {
 
     async fn upkeep(&self) -> Result<(), StoreError> {
         self.inner.upkeep().await
+    }
+
+    async fn hints(&self) -> Result<Option<Hints>, StoreError> {
+        let hints = self.inner.hints().await?;
+        self.faults.listened.fetch_add(1, SeqCst);
+        Ok(hints)
+    }
+
+    async fn tell(&self, hint: &Hint) -> Result<(), StoreError> {
+        self.inner.tell(hint).await
     }
 
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError> {

@@ -3,6 +3,7 @@
 mod cancel;
 mod drain;
 mod faults;
+mod hints;
 mod idle;
 mod inside;
 mod leases;

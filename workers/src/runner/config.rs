@@ -65,6 +65,8 @@ pub(super) const BLIND_LOOK: Duration = Duration::from_millis(600);
 pub(super) const BATCH: u16 = 500;
 /// How often the rarer upkeep is done.
 pub(super) const UPKEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// How long one connection listens, more or less: one that hangs tells nobody that it does.
+pub(super) const LISTENER_LIFE: Duration = Duration::from_secs(300);
 /// How often counts are written.
 pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a worker says that it lives.

@@ -175,6 +175,9 @@ impl JobContext {
         let made = self.told(Operation::EnqueueChild, made)?;
         if let Some((core, _)) = &self.runner {
             core.meters.enqueued(&child.queue, &child.kind, made);
+            if matches!(made, Enqueued::Created(_)) && child.run_at.is_none() {
+                core.outbox.add(&child.queue, 1);
+            }
         }
         Ok(made)
     }

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::held::Held;
+use super::hints::Outbox;
 use super::job::Registry;
 use super::keeper::Refusal;
 use super::lease::HeldLease;
@@ -37,6 +38,8 @@ pub(super) struct Core {
     pub(super) rhythm: Rhythm,
     /// The sweeps have work, as a poll saw.
     pub(super) sweep_wanted: Notify,
+    /// Jobs that this worker made due, for others to hear of.
+    pub(super) outbox: Outbox,
     /// Bounded by the leases that are held.
     pub(super) settlements: mpsc::UnboundedSender<Request>,
     pub(super) refusals: mpsc::Sender<Refusal>,

@@ -16,7 +16,7 @@
 //!
 //! # Parts
 //! `leaser` leases as slots free · an engine (`apalis` or `plain`) drives `attempt` · `settler` records outcomes in
-//! groups · `keeper` is the thread that renews and stops in time · `upkeep` sweeps and counts. If one of them dies, the
+//! groups · `keeper` is the thread that renews and stops in time · `upkeep` sweeps and counts · `hints` hears and tells. If one of them dies, the
 //! worker ends with an error: a runner without its renewals is no runner.
 
 use std::sync::Arc;
@@ -38,6 +38,7 @@ mod context;
 mod core;
 mod grip;
 mod held;
+mod hints;
 mod inside;
 mod job;
 mod keeper;
@@ -194,6 +195,7 @@ impl Builder {
             wake,
             rhythm: rhythm::Rhythm::default(),
             sweep_wanted: Notify::new(),
+            outbox: hints::Outbox::default(),
             settlements: settle,
             refusals: refuse,
         });
@@ -273,6 +275,8 @@ impl Worker {
         };
         loops.beside.spawn(upkeep::sweep(Arc::clone(&core)).map(|()| "sweeps"));
         loops.beside.spawn(upkeep::flush_counts(Arc::clone(&core)).map(|()| "counts"));
+        loops.beside.spawn(hints::tell(Arc::clone(&core)).map(|()| "telling hints"));
+        loops.beside.spawn(hints::listen(Arc::clone(&core)).map(|()| "listening for hints"));
         let mut engine: BoxFuture<'static, Result<(), Error>> = match config.engine {
             Engine::Plain => plain::run(jobs, core.draining.clone()).map(Ok).boxed(),
             Engine::Apalis => {
@@ -325,7 +329,7 @@ async fn watch(
             _ = &mut loops.settling => return Err(Error::LoopDied("settling")),
             Some(ended) = loops.beside.join_next() => match ended {
                 Ok(name) => return Err(Error::LoopDied(name)),
-                Err(_) => return Err(Error::LoopDied("sweeps or counts")),
+                Err(_) => return Err(Error::LoopDied("sweeps, counts or hints")),
             },
             _ = &mut loops.leasing, if matches!(stage, Stage::Serving) => return Err(Error::LoopDied("leasing")),
             ended = &mut *engine => return match stage {

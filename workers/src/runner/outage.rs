@@ -28,6 +28,12 @@ impl Outage {
         pause(self.failures)
     }
 
+    /// As [`Self::failed`], for what was told already.
+    pub(super) fn failed_softly(&mut self) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        pause(self.failures)
+    }
+
     /// Notes an answer.
     pub(super) fn over(&mut self) {
         if self.failures > 0 {

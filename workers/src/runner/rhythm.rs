@@ -70,6 +70,12 @@ impl Rhythm {
         (state.live, state.rank, state.looked_at) = (look.live, look.rank, Some(now));
     }
 
+    /// How many workers live, and how many come before this one, as it last heard.
+    pub(super) fn standing(&self) -> (u32, u32) {
+        let state = self.state();
+        (state.live, state.rank)
+    }
+
     /// The wait of an idle worker until its next turn, after a look whose answer just came; or until the sweeps have work
     /// that the look foresaw: whoever's turn it would be may be dead by then.
     pub(super) fn until_turn(&self, look: &Look) -> Duration {

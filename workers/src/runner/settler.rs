@@ -217,6 +217,9 @@ fn finish(core: &Core, entry: Waiting, outcome: &Outcome, fate: Fate) {
     let outcome = inside.as_ref().unwrap_or(outcome);
     // First ours no longer, then told: whoever was told may look.
     core.held.remove(held);
+    if fate == Fate::Settled(JobState::Available) {
+        core.outbox.add(&held.leased.queue, 1);
+    }
     if let Some(tally) = Tally::of(outcome, fate) {
         held.meter.count(tally);
         let _entered = held.span.enter();

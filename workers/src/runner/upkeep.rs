@@ -68,8 +68,11 @@ fn note(core: &Core, swept: Swept) {
         metrics::counter!("leasehold_jobs_rescued_total", "result" => "available").increment(swept.rescued);
         metrics::counter!("leasehold_jobs_rescued_total", "result" => "ended").increment(swept.ended);
     }
-    if swept.rescued + swept.staged > 0 {
+    let due = swept.rescued + swept.staged;
+    if due > 0 {
         core.wake.notify_one();
+        // They may be others' queues and kinds, or more than this worker has slots for.
+        core.outbox.add_any(due);
     }
 }
 

@@ -11,13 +11,18 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::ids::{JobId, WorkerId};
 use domain::lease::{Lease, LeaseLost};
+use domain::queue::hints::Hint;
 use domain::queue::{
     Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step, WorkerSpec,
 };
+use futures::stream::BoxStream;
 
 mod postgres;
 
 pub use postgres::PgLeaseStore;
+
+/// What is heard of due jobs, each with the turn that it deals out; ends when the connection is lost.
+pub type Hints = BoxStream<'static, (u32, Hint)>;
 
 /// Why the queue refused or did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +141,16 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
 
     /// What must be done now and then: partitions ahead, cancellations that were ignored, idempotency keys that aged.
     async fn upkeep(&self) -> Result<(), StoreError>;
+
+    /// Listens for hints that jobs are due, from now on; `None` where there are none to be had, and polls must do.
+    async fn hints(&self) -> Result<Option<Hints>, StoreError> {
+        Ok(None)
+    }
+
+    /// Tells other workers that jobs are due. It may be lost.
+    async fn tell(&self, _hint: &Hint) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Adds what this process did; `counts` are (queue, kind, outcome, how many).
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError>;

@@ -8,16 +8,19 @@ use async_trait::async_trait;
 use domain::clock::Timestamp;
 use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
+use domain::queue::hints::{CHANNEL, Hint};
 use domain::queue::{
     self, Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step,
     WorkerSpec,
 };
-use domain::{db, idempotency};
+use domain::{db, entropy, idempotency};
+use futures::StreamExt as _;
+use futures::stream;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{PgPool, Postgres};
 
-use super::{LeaseStore, Registration, StoreError, Swept};
+use super::{Hints, LeaseStore, Registration, StoreError, Swept};
 
 /// Connections for leasing, settling, sweeping and counting: one for each of these loops, one for the rare rest. No
 /// handler reaches them, so none can keep the runner from settling.
@@ -28,6 +31,8 @@ const HANDLER_CONNECTIONS: u32 = 4;
 const OWN_CONNECTIONS: u32 = 2;
 /// Longest wait of the runner's own statements for a lock, in milliseconds.
 const LOCK_PATIENCE_MS: &str = "200";
+/// Connections for hints: one that listens, one that tells, and one for the moment in which the first is made anew.
+const HINT_CONNECTIONS: u32 = 3;
 /// Partitions of finished jobs made ahead.
 const PARTITION_DAYS: u16 = 7;
 /// Cancellations fenced off in one sweep.
@@ -45,6 +50,8 @@ pub struct PgLeaseStore {
     pool: PgPool,
     /// For handlers' writes.
     handlers: PgPool,
+    /// For hints; `None` where nobody hears or tells any.
+    hints: Option<PgPool>,
     /// The last outcomes met rows that other sessions hold.
     contested: Arc<AtomicBool>,
 }
@@ -57,10 +64,17 @@ impl PgLeaseStore {
         // Its statements are the hot ones.
         let options = db::hot(pool.connect_options().as_ref().clone());
         Self {
-            pool: small_pool(impatient(options.clone()), RUNNER_CONNECTIONS),
-            handlers: small_pool(options, HANDLER_CONNECTIONS),
+            pool: db::aside(impatient(options.clone()), RUNNER_CONNECTIONS),
+            handlers: db::aside(options, HANDLER_CONNECTIONS),
+            hints: Some(db::aside(pool.connect_options().as_ref().clone(), HINT_CONNECTIONS)),
             contested: Arc::default(),
         }
+    }
+
+    /// The same queue without hints: polls alone find what is due.
+    #[must_use]
+    pub fn without_hints(self) -> Self {
+        Self { hints: None, ..self }
     }
 
     async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
@@ -79,16 +93,6 @@ impl PgLeaseStore {
 /// The runner's own statements pass by rows that others hold, or come back later: none of them may wait for long.
 fn impatient(options: PgConnectOptions) -> PgConnectOptions {
     options.options([("lock_timeout", LOCK_PATIENCE_MS)])
-}
-
-fn small_pool(options: PgConnectOptions, connections: u32) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(db::ACQUIRE_TIMEOUT)
-        // A ping before each statement would double the round trips of the hot paths. A connection that died shows
-        // itself by its error, which every caller tries again.
-        .test_before_acquire(false)
-        .connect_lazy_with(options)
 }
 
 /// Runs a single statement, again while it loses races.
@@ -132,8 +136,8 @@ fn told(source: sqlx::Error) -> StoreError {
 #[async_trait]
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
-        let pool = small_pool(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
-        Arc::new(Self { handlers: pool.clone(), pool, contested: Arc::default() })
+        let pool = db::aside(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
+        Arc::new(Self { handlers: pool.clone(), pool, hints: None, contested: Arc::default() })
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
@@ -284,6 +288,29 @@ impl LeaseStore for PgLeaseStore {
             Ok(())
         })
         .await
+    }
+
+    async fn hints(&self) -> Result<Option<Hints>, StoreError> {
+        let Some(pool) = &self.hints else { return Ok(None) };
+        let mut listener = PgListener::connect_with(pool).await.map_err(told)?;
+        // Whoever listens anew looks first: it must know of a connection that was lost.
+        listener.eager_reconnect(false);
+        listener.listen(CHANNEL).await.map_err(told)?;
+        let heard = stream::unfold(listener, async |mut listener| {
+            loop {
+                let Ok(Some(heard)) = listener.try_recv().await else { return None };
+                if let Some(hint) = Hint::read(heard.payload()) {
+                    return Some((hint, listener));
+                }
+            }
+        });
+        Ok(Some(heard.boxed()))
+    }
+
+    async fn tell(&self, hint: &Hint) -> Result<(), StoreError> {
+        let Some(pool) = &self.hints else { return Ok(()) };
+        let text = hint.text(entropy::turn());
+        queue::tell(&mut *pool.acquire().await.map_err(told)?, &text).await.map_err(told)
     }
 
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ use super::record::{Record, RecordMove};
 use super::{Error, Refusal, jobs};
 use crate::audit::{self, Actor};
 use crate::clock::Timestamp;
-use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
+use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, QueueName, RegionCode};
 use crate::lease::Fence;
 use crate::nodes::{self, Bucket};
 use crate::queue;
@@ -148,6 +148,8 @@ pub struct Started {
     pub id: MoveId,
     /// Its job.
     pub job: JobId,
+    /// That job's queue.
+    pub queue: QueueName,
     /// The record's `move`.
     pub moving: RecordMove,
     /// The record with it.
@@ -245,7 +247,8 @@ async fn start_inside(
     store::write::insert(conn, id, record.id, host, &record.region, &code).await?;
     store::write::touch_record(conn, record.id).await?;
     nodes::bump_serial(conn, &record.region).await?;
-    let job = queue::enqueue(conn, &jobs::move_job(id, node)).await?.job();
+    let new = jobs::move_job(id, node);
+    let job = queue::enqueue(conn, &new).await?.job();
     let detail = serde_json::json!({"move_id": id, "from": record.region, "to": code});
     let subject = host.to_string();
     let event =
@@ -253,7 +256,7 @@ async fn start_inside(
     audit::record(conn, &event).await?;
     let record = super::get(conn, app, host).await?.ok_or(sqlx::Error::RowNotFound)?;
     let moving = record.moving.clone().ok_or(sqlx::Error::RowNotFound)?;
-    Ok(Started { id, job, moving, record })
+    Ok(Started { id, job, queue: new.queue, moving, record })
 }
 
 /// Enqueues a job for every open move that has none, on the box that serves its host, at most 500 at a time; returns

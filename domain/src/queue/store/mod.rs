@@ -3,6 +3,7 @@
 pub mod evidence;
 pub mod figures;
 mod finish;
+pub mod hints;
 pub mod lease;
 pub mod limits;
 pub mod maintenance;
