@@ -212,7 +212,7 @@ pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
 }
 
 async fn marks(pool: &sqlx::PgPool) -> Result<Marks, sqlx::Error> {
-    let mut conn = pool.acquire().await?;
+    let mut conn = domain::db::session(pool).await?;
     Ok(Marks { queue: queue::change_marks(&mut conn).await?, moves: moves::change_mark(&mut conn).await? })
 }
 

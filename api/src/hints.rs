@@ -57,9 +57,14 @@ pub(crate) async fn run(app: crate::App, shutdown: CancellationToken) {
 
 async fn tell(pool: &PgPool, hint: &Hint) -> Result<(), sqlx::Error> {
     let text = hint.text(entropy::turn());
-    match queue::tell(&mut *pool.acquire().await?, &text).await {
+    let once = async || {
+        let mut conn = db::session(pool).await?;
+        queue::tell(&mut conn, &text).await?;
+        conn.done(()).await
+    };
+    match once().await {
         // The database was restarted since the last hint: once more, on a new connection.
-        Err(error) if db::unavailable(&error) => queue::tell(&mut *pool.acquire().await?, &text).await,
+        Err(error) if db::unavailable(&error) => once().await,
         told => told,
     }
 }

@@ -139,11 +139,12 @@ impl Enqueued {
         if taken.is_empty() {
             return;
         }
-        let added = match pool.acquire().await {
-            Ok(mut conn) => queue::add_throughput(&mut conn, &taken).await,
-            Err(error) => Err(error),
+        let added = async {
+            let mut conn = domain::db::session(pool).await?;
+            queue::add_throughput(&mut conn, &taken).await?;
+            conn.done(()).await
         };
-        if let Err(error) = added {
+        if let Err(error) = added.await {
             tracing::debug!(%error, "the counters by minute wait for the database");
             self.put_back(taken);
         }

@@ -3,6 +3,7 @@
 use std::str::FromStr as _;
 
 use anyhow::Context as _;
+use domain::db::{self, Pooler};
 use secrecy::ExposeSecret as _;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgPool};
@@ -15,8 +16,9 @@ use crate::settings::{Settings, table};
 /// A missing or malformed URL, a database that is away or refuses us.
 pub(crate) async fn connect(settings: &Settings) -> anyhow::Result<PgPool> {
     let url = settings.require_secret(&table::DATABASE_URL)?;
-    let pool = domain::db::connect(url.expose_secret(), settings.number(&table::DATABASE_MAX_CONNECTIONS)).await;
-    let pool = match (pool, PgConnectOptions::from_str(url.expose_secret())) {
+    let (url_text, pooler) = (url.expose_secret(), pooler(settings));
+    let pool = db::connect_through(url_text, settings.number(&table::DATABASE_MAX_CONNECTIONS), pooler).await;
+    let pool = match (pool, db::options(url_text, pooler)) {
         (Err(error), Ok(options)) => Err(cause(&options, error).await),
         (pool, _) => pool,
     };
@@ -30,7 +32,37 @@ pub(crate) async fn connect(settings: &Settings) -> anyhow::Result<PgPool> {
 /// A missing or malformed URL.
 pub(crate) fn connect_lazy(settings: &Settings) -> anyhow::Result<PgPool> {
     let url = settings.require_secret(&table::DATABASE_URL)?;
-    Ok(domain::db::connect_lazy(url.expose_secret(), settings.number(&table::DATABASE_MAX_CONNECTIONS))?)
+    let connections = settings.number(&table::DATABASE_MAX_CONNECTIONS);
+    Ok(db::connect_lazy_through(url.expose_secret(), connections, pooler(settings))?)
+}
+
+/// What the settings say of a pooler.
+fn pooler(settings: &Settings) -> Pooler {
+    match settings.text(&table::DATABASE_POOLER) {
+        Some("transaction") => Pooler::Transaction,
+        Some(_) | None => Pooler::None,
+    }
+}
+
+/// Behind a pooler, timeouts and plans are the role's: says which are lacking, and how to set them. A database that does
+/// not answer is no reason to wait: it shows itself soon enough.
+pub(crate) async fn warn_of_role_gaps(pool: &PgPool) {
+    if !db::is_behind_pooler(&pool.connect_options()) {
+        return;
+    }
+    match db::role_gaps(pool).await {
+        Ok(gaps) => {
+            for gap in gaps {
+                tracing::warn!(
+                    setting = gap.setting,
+                    found = gap.found,
+                    "the database role lacks a setting that no session can bring through a pooler: {}",
+                    gap.statement
+                );
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the role's settings could not be read"),
+    }
 }
 
 /// Why no connection could be had. A pool tells only that none came in time; one try of our own tells the reason.

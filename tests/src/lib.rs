@@ -2,5 +2,6 @@
 
 pub mod api;
 pub mod db;
+pub mod pgbouncer;
 pub mod server;
 pub mod wait;

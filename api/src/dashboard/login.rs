@@ -132,7 +132,7 @@ pub(super) async fn sign_in(
 /// The session of a key that works; `None` for one that does not, whatever the reason.
 async fn open(app: &App, key: &SecretString) -> Result<Option<Token>, Failure> {
     let Ok(presented) = Presented::parse(key) else { return Ok(None) };
-    let mut transaction = app.pool().begin().await?;
+    let mut transaction = domain::db::begin(app.pool()).await?;
     let caller = match authority::authenticate(&mut transaction, &presented).await {
         Ok(caller) => caller,
         Err(authority::Error::Store(error)) => return Err(error.into()),
@@ -186,7 +186,7 @@ pub(super) async fn sign_out(
         if !same(&token.form_token(), &sent.csrf) {
             return Err(Failure::Forged);
         }
-        let mut transaction = app.pool().begin().await?;
+        let mut transaction = domain::db::begin(app.pool()).await?;
         if let Some(session) = sessions::find(&mut transaction, token).await? {
             sessions::end(&mut transaction, token).await?;
             // A session whose key was revoked meanwhile has nobody to name; it ends all the same.

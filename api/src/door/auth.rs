@@ -99,13 +99,13 @@ fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) 
 /// The owner of the presented key, or, where a page's script may listen, of the session's cookie.
 async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority::Caller, Failure> {
     if access::BY_SESSION.contains(&path) && !headers.contains_key(AUTHORIZATION) {
-        let (mut conn, secure) = (app.pool().acquire().await?, app.config().secure_cookies);
+        let (mut conn, secure) = (domain::db::session(app.pool()).await?, app.config().secure_cookies);
         let caller = session::caller(&mut conn, headers, secure).await?.ok_or_else(missing)?;
         app.rates().accepted(&Shown::session(headers, secure));
         return Ok(caller);
     }
     let presented = presented(headers)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let caller = authority::authenticate(&mut conn, &presented).await?;
     app.rates().accepted(&Shown::keys(headers));
     Ok(caller)

@@ -34,7 +34,7 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<A
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<i64>(asked.cursor.as_deref())?;
     let filter = Filter { subject_kind: asked.subject_kind, subject: asked.subject, before };
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = audit::list(&mut conn, &filter, limit + 1).await?;
     Ok(Json(page::of(found, limit, |event| event.id.to_string(), convert::audit_event)))
 }

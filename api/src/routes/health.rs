@@ -81,7 +81,7 @@ async fn of_database(app: &App) -> Vec<Check> {
         (status = "default", description = "Why not", body = wire::Problem, content_type = "application/problem+json")))]
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Failure> {
     let mut text = app.metrics().render();
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let overview = domain::queue::overview(&mut conn).await?;
     let queues = domain::queue::queues(&mut conn).await?;
     text.push_str(&crate::metrics::of_database(&overview, &queues));

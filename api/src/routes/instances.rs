@@ -44,7 +44,7 @@ pub(super) async fn create(
 }
 
 async fn create_once(app: &App, caller: &Caller, call: &Repeatable, new: &NewInstance) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if let Some(answer) = call.begin(&mut tx).await? {
         return precondition::mark_again(answer, |_| None).await;
     }
@@ -113,7 +113,7 @@ pub(super) async fn list(
     let asked: Asked = query::read(&uri)?;
     let limit = page::limit(asked.limit)?;
     let after = page::cursor::<Host>(asked.cursor.as_deref())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = instances::list(&mut conn, &owner, after.as_ref(), limit + 1).await?;
     Ok(Json(page::of(found, limit, |record| record.host.to_string(), |record| shown(&caller, record))))
 }
@@ -132,7 +132,7 @@ pub(super) async fn get(
     Path((name, host)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let (owner, host) = visible(&caller, &name, &host)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     // The record's own form is the wire's: its fields stand in one order, whoever writes it (M-002).
     let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
     let record = shown(&caller, record);

@@ -42,7 +42,7 @@ pub(super) async fn create(
 }
 
 async fn create_once(app: &App, call: &Repeatable, new: &queue::NewJob) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if let Some(answer) = call.begin(&mut tx).await? {
         return precondition::mark_again(answer, |id| Some(place(id))).await;
     }
@@ -102,7 +102,7 @@ pub(super) async fn create_batch(
 }
 
 async fn create_batch_once(app: &App, call: &Repeatable, new: &[queue::NewJob]) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if let Some(answer) = call.begin(&mut tx).await? {
         return Ok(answer);
     }
@@ -203,7 +203,7 @@ pub(super) async fn with_current(app: &App, id: JobId, failure: Failure) -> Resu
     if !of_the_job || failure.problem().current.is_some() {
         return Ok(failure);
     }
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let current = queue::get(&mut conn, id).await?.map(|job| serde_json::json!(convert::job(job)));
     Ok(failure.with_current(current))
 }
@@ -216,7 +216,7 @@ async fn operate_once(
     if_revision: Option<i64>,
     verb: Verb,
 ) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     let (action, status) = match verb {
         Verb::Cancel => match queue::cancel(&mut tx, id, reason.unwrap_or_default(), if_revision).await? {
             queue::Cancelled::AtOnce => ("job.cancel", StatusCode::OK),

@@ -68,7 +68,7 @@ pub(super) async fn run_again(
 }
 
 async fn run_again_once(app: &App, asked: &Asked<'_>) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if let Some(answer) = asked.call.begin(&mut tx).await? {
         return precondition::mark_again(answer, |id| Some(place(id))).await;
     }

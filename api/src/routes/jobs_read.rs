@@ -60,7 +60,7 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<J
         tag: asked.tag,
         before: page::cursor::<JobId>(asked.cursor.as_deref())?,
     };
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::list(&mut conn, &filter, page::limit(asked.limit)?).await?;
     Ok(Json(Page {
         items: found.items.into_iter().map(convert::job).collect(),
@@ -117,7 +117,7 @@ pub(super) async fn attempts(
 ) -> Result<Json<Page<Attempt>>, Failure> {
     let (limit, place) = page::read::<i64>(&uri)?;
     let job = find(&app, &id).await?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::attempts_before(&mut conn, job.id, place, limit + 1).await?;
     Ok(Json(page::of(found, limit, |attempt| attempt.last_fence.to_string(), convert::attempt)))
 }
@@ -138,7 +138,7 @@ pub(super) async fn steps(
 ) -> Result<Json<Page<Step>>, Failure> {
     let (limit, place) = page::read::<i32>(&uri)?;
     let job = find(&app, &id).await?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::steps_after(&mut conn, job.id, place.unwrap_or_default(), limit + 1).await?;
     Ok(Json(page::of(found, limit, |step| step.seq.to_string(), convert::step)))
 }
@@ -159,7 +159,7 @@ pub(super) async fn log(
 ) -> Result<Json<Page<LogLine>>, Failure> {
     let (limit, place) = page::read::<i32>(&uri)?;
     let job = find(&app, &id).await?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::logs_after(&mut conn, job.id, place.unwrap_or_default(), limit + 1).await?;
     Ok(Json(page::of(found, limit, |line| line.seq.to_string(), convert::log_line)))
 }
@@ -167,6 +167,6 @@ pub(super) async fn log(
 async fn find(app: &App, id: &str) -> Result<queue::Job, Failure> {
     // What is no id names nothing: the same answer as for a job that does not exist.
     let id: JobId = id.parse().map_err(|_| Failure::not_found())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     queue::get(&mut conn, id).await?.ok_or_else(Failure::not_found)
 }

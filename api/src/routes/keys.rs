@@ -40,7 +40,7 @@ pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let asked: Asked = query::read(&uri)?;
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<KeyId>(asked.cursor.as_deref())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = authority::list_keys(&mut conn, &caller.scopes, before, limit + 1).await?;
     Ok(Json(page::of(found, limit, |key| key.id.to_string(), convert::key)))
 }
@@ -78,7 +78,7 @@ async fn create_once(
     asked: &wire::NewKey,
     permissions: Option<&BTreeSet<Permission>>,
 ) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if let Some(answer) = call.begin(&mut tx).await? {
         return precondition::mark_again(answer, |_| None).await;
     }
@@ -143,7 +143,7 @@ pub(super) async fn revoke(
     let act = || revoke_once(&app, &caller, id, reason.as_deref(), if_revision);
     match domain::db::retry_races(act, Failure::is_race).await {
         Err(failure) if failure.code() == Code::StaleRevision => {
-            let mut conn = app.pool().acquire().await?;
+            let mut conn = domain::db::session(app.pool()).await?;
             let current = convert::key(authority::get_key(&mut conn, id).await?);
             Err(failure.with_current(Some(serde_json::json!(current))))
         }
@@ -158,7 +158,7 @@ async fn revoke_once(
     reason: Option<&str>,
     if_revision: Option<i64>,
 ) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if authority::revoke_key_by(&mut tx, caller, id, if_revision).await? {
         let event = audit::Event {
             actor: caller.actor(),

@@ -40,7 +40,7 @@ pub(super) async fn start(
     body: Body,
 ) -> Result<Response, Failure> {
     let (owner, host) = visible(&caller, &name, &host)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     // Of several faults the first is told: whether the host exists comes before the body.
     if instances::get(&mut conn, &owner, &host).await?.is_none() {
         return Err(Failure::not_found());
@@ -54,7 +54,7 @@ pub(super) async fn start(
     let begin = || start_once(&app, &caller, &owner, &host, &region, if_revision);
     match domain::db::retry_races(begin, Failure::is_race).await {
         Err(failure) if matches!(failure.code(), Code::MoveInFlight | Code::StaleRevision) => {
-            let mut conn = app.pool().acquire().await?;
+            let mut conn = domain::db::session(app.pool()).await?;
             let record = instances::get(&mut conn, &owner, &host).await?;
             Err(failure.with_current(record.map(|record| serde_json::json!(record))))
         }
@@ -70,8 +70,9 @@ async fn start_once(
     region: &str,
     if_revision: Option<i64>,
 ) -> Result<Response, Failure> {
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let started = moves::start_if(&mut conn, owner, host, region, caller.actor(), if_revision).await?;
+    let started = conn.done(started).await?;
     app.hints().add(&started.queue, 1);
     let mut response = (StatusCode::ACCEPTED, Json(&started.moving)).into_response();
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", started.id)) {
@@ -107,7 +108,7 @@ pub(super) async fn history(
     let asked: Paged = query::read(&uri)?;
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<MoveId>(asked.cursor.as_deref())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     if instances::get(&mut conn, &owner, &host).await?.is_none() {
         return Err(Failure::not_found());
     }
@@ -157,7 +158,7 @@ pub(super) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<MoveId>(asked.cursor.as_deref())?;
     let filter = Filter { open, state, region, apps: seen_apps(&caller), before };
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = moves::list(&mut conn, &filter, limit).await?;
     Ok(Json(Page {
         items: found.items.into_iter().map(convert::move_view).collect(),
@@ -207,14 +208,14 @@ pub(super) async fn steps(
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<i64>(asked.cursor.as_deref())?;
     let found = find(&app, &caller, &id).await?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let steps = moves::steps(&mut conn, found.id, before, limit + 1).await?;
     Ok(Json(page::of(steps, limit, |step| step.id.to_string(), convert::move_step)))
 }
 
 async fn find(app: &App, caller: &Caller, id: &str) -> Result<moves::Move, Failure> {
     let id: MoveId = id.parse().map_err(|_| Failure::not_found())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = moves::get(&mut conn, id).await?.ok_or_else(Failure::not_found)?;
     if caller.sees_app(found.app.as_str()) { Ok(found) } else { Err(Failure::not_found()) }
 }

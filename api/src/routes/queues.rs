@@ -43,7 +43,7 @@ pub(super) async fn kinds(State(app): State<App>, uri: Uri) -> Result<Json<Page<
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Queue>>, Failure> {
     let (limit, after) = page::read::<String>(&uri)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::queues_after(&mut conn, after.as_deref(), limit + 1).await?;
     Ok(Json(page::of(found, limit, |queue| queue.name.clone(), convert::queue)))
 }
@@ -58,7 +58,7 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Q
         (status = 200, description = "The queue", body = Queue),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Queue>, Failure> {
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::queue(&mut conn, &name).await?;
     found.map(convert::queue).map(Json).ok_or_else(Failure::not_found)
 }
@@ -114,7 +114,7 @@ pub(super) async fn throughput(State(app): State<App>, uri: Uri) -> Result<Json<
     let limit = page::limit(limit)?;
     let after = page::cursor::<Point>(cursor.as_deref())?;
     let after = after.as_ref().map(|at| (at.minute, at.queue.as_str(), at.kind.as_str(), at.outcome.as_str()));
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::throughput_after(&mut conn, minutes, after, limit + 1).await?;
     let place = |point: &queue::ThroughputPoint| {
         let point = point.clone();
@@ -133,7 +133,7 @@ pub(super) async fn throughput(State(app): State<App>, uri: Uri) -> Result<Json<
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn workers(State(app): State<App>, uri: Uri) -> Result<Json<Page<Worker>>, Failure> {
     let (limit, before) = page::read::<WorkerId>(&uri)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::workers_before(&mut conn, before, limit + 1).await?;
     Ok(Json(page::of(found, limit, |worker| worker.id.to_string(), convert::worker)))
 }
@@ -146,7 +146,7 @@ pub(super) async fn workers(State(app): State<App>, uri: Uri) -> Result<Json<Pag
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn worker(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Worker>, Failure> {
     let id: WorkerId = id.parse().map_err(|_| Failure::not_found())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     queue::worker(&mut conn, id).await?.map(convert::worker).map(Json).ok_or_else(Failure::not_found)
 }
 
@@ -174,7 +174,7 @@ pub(super) async fn fenced_writes(State(app): State<App>, uri: Uri) -> Result<Js
         .transpose()?;
     let limit = page::limit(asked.limit)?;
     let before = page::cursor::<i64>(asked.cursor.as_deref())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::recent_refused(&mut conn, job, before, limit + 1).await?;
     Ok(Json(page::of(found, limit, |write| write.id.to_string(), convert::fenced_write)))
 }

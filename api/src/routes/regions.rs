@@ -36,7 +36,7 @@ pub(super) async fn of_app(
 ) -> Result<Json<Page<Region>>, Failure> {
     visible_app(&caller, &name)?;
     let (limit, after) = page::read::<RegionCode>(&uri)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = nodes::regions(&mut conn, false, after.as_ref(), limit + 1).await?;
     Ok(Json(page::of(found, limit, |region| region.code.to_string(), convert::region)))
 }
@@ -51,7 +51,7 @@ pub(super) async fn of_app(
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Region>>, Failure> {
     let (limit, after) = page::read::<RegionCode>(&uri)?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = nodes::regions(&mut conn, true, after.as_ref(), limit + 1).await?;
     Ok(Json(page::of(found, limit, |region| region.code.to_string(), convert::whole_region)))
 }
@@ -88,7 +88,7 @@ pub(super) async fn put(
     };
     match domain::db::retry_races(|| put_once(&app, &caller, &spec, if_serial), Failure::is_race).await {
         Err(failure) if matches!(failure.code(), Code::StaleRevision | Code::RegionInUse) => {
-            let mut conn = app.pool().acquire().await?;
+            let mut conn = domain::db::session(app.pool()).await?;
             let current = nodes::region(&mut conn, &spec.code).await?;
             Err(failure.with_current(current.map(|region| serde_json::json!(convert::whole_region(region)))))
         }
@@ -97,7 +97,7 @@ pub(super) async fn put(
 }
 
 async fn put_once(app: &App, caller: &Caller, spec: &RegionSpec, if_serial: Option<i64>) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     let region = nodes::put_region_if(&mut tx, spec, if_serial).await?;
     let event = audit::Event {
         actor: caller.actor(),
@@ -130,7 +130,7 @@ pub(super) async fn edges(
     Path(code): Path<String>,
 ) -> Result<Json<domain::instances::EdgesDocument>, Failure> {
     let code = RegionCode::new(code).map_err(|_| Failure::not_found())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let document = domain::instances::edges(&mut conn, &code).await?.ok_or_else(Failure::not_found)?;
     let sees_all = caller.kind == IdentityKind::Person && caller.scopes.node.is_none();
     if sees_all || document.boxes.iter().any(|found| caller.sees_node(&found.identity)) {

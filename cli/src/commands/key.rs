@@ -109,7 +109,7 @@ fn bootstrap(context: &Context) -> anyhow::Result<()> {
     let made = runtime::run(async {
         let pool = database::connect(&settings).await?;
         domain::db::check_schema(&pool).await?;
-        let mut transaction = pool.begin().await?;
+        let mut transaction = domain::db::begin(&pool).await?;
         let made = domain::authority::bootstrap(&mut transaction).await?;
         transaction.commit().await?;
         Ok(made)

@@ -201,7 +201,9 @@ async fn acknowledge(
         // and the moment is not before their acknowledgement.
         let rows = committed.load(Ordering::Acquire);
         litestream.sync_wait(SYNC_LIMIT).await.context("upload the tenant's rows")?;
-        let at = domain::clock::now(&mut *pool.acquire().await?).await.context("ask the database for the time")?;
+        let at = domain::clock::now(&mut *domain::db::session(&pool).await?)
+            .await
+            .context("ask the database for the time")?;
         acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(Acknowledged { rows, at });
         tokio::select! {
             () = quit.cancelled() => {}

@@ -19,7 +19,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     // Before the database is asked: a start that will fail fails at once.
     let listener = super::listen(settings, &table::API_LISTEN).await?.context("api.listen has a default")?;
     match db::check_schema(&pool).await {
-        Ok(()) => {}
+        Ok(()) => database::warn_of_role_gaps(&pool).await,
         Err(error) if super::is_transient(&error) => {
             let error = database::cause(&pool.connect_options(), error).await;
             // Served all the same: /readyz says what is missing, and every call is answered with a typed 503.

@@ -47,6 +47,7 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     if !wait_for_schema(&pool, &shutdown).await? {
         return Ok(Exit::Ok);
     }
+    database::warn_of_role_gaps(&pool).await;
 
     let mut environment = Environment::new(pool.clone());
     // Held until the end: two workers on one folder would be two boxes in one.

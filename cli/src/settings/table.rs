@@ -81,7 +81,8 @@ settings! {
 
     DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate` and by `key bootstrap`; other commands never touch it.").secret();
     DATABASE_MAX_CONNECTIONS = Setting::new("database.max_connections", Bounds::Number(2, 500), "Connections that one process opens at most.").or("16");
-    DATABASE_HINTS = Setting::new("database.hints", Bounds::Switch, "Whether idle workers hear of new jobs at once: whoever makes a job due notifies after its commit, and a worker listens on one connection more. With false, jobs wait for the next poll, a quarter of a second at most while somebody idles.").or("true");
+    DATABASE_POOLER = Setting::new("database.pooler", Bounds::Choice(&["none", "transaction"]), "What stands between this program and PostgreSQL. With `transaction`, a pooler such as PgBouncer that lends a session for one transaction: nothing is kept in a session, workers do not listen for hints, and timeouts are the role's; see docs/pgbouncer.md.").or("none");
+    DATABASE_HINTS = Setting::new("database.hints", Bounds::Switch, "Whether idle workers hear of new jobs at once: whoever makes a job due notifies after its commit, and a worker listens on one connection more. Behind a transaction pooler it notifies and does not listen. With false, jobs wait for the next poll, a quarter of a second at most while somebody idles.").or("true");
 
     API_LISTEN = Setting::new("api.listen", Bounds::Address, "Where the API and the dashboard listen. Give port 0 for a free one; the chosen one is logged.").or("127.0.0.1:7070").flag("listen");
     API_REQUEST_TIMEOUT_SECONDS = Setting::new("api.request_timeout_seconds", Bounds::Number(1, 600), "Longest time of a request that is no stream.").or("30");

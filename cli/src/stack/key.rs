@@ -24,7 +24,7 @@ pub(super) async fn of_administrator(pool: &PgPool, dir: &Path) -> anyhow::Resul
     {
         return Ok(key);
     }
-    let mut transaction = pool.begin().await?;
+    let mut transaction = domain::db::begin(pool).await?;
     let made = match authority::bootstrap(&mut transaction).await {
         Ok(made) => made,
         // The database was kept and the file was not: whoever may start the sandbox may have its key.
@@ -39,7 +39,7 @@ pub(super) async fn of_administrator(pool: &PgPool, dir: &Path) -> anyhow::Resul
 
 async fn is_accepted(pool: &PgPool, key: &SecretString) -> anyhow::Result<bool> {
     let Ok(presented) = authority::Presented::parse(key) else { return Ok(false) };
-    let mut conn = pool.acquire().await?;
+    let mut conn = domain::db::session(pool).await?;
     match authority::authenticate(&mut conn, &presented).await {
         Ok(_) => Ok(true),
         Err(authority::Error::Refused(_)) => Ok(false),

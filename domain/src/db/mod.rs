@@ -7,7 +7,12 @@ use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 
+mod role;
+mod session;
 mod store;
+
+pub use role::{RoleGap, role_gaps};
+pub use session::{Manner, Pooler, Session, begin, is_behind_pooler, session, session_in};
 
 /// The schema, embedded: a binary needs no files beside it.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
@@ -16,6 +21,8 @@ pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait of a statement for a lock: shorter than its time, so that the error says what it waited for.
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait of the runner's own statements for a lock.
+const IMPATIENCE: Duration = Duration::from_millis(200);
 /// Longest pause inside a transaction: a process that stops there must not hold rows that others need.
 pub const IDLE_IN_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest wait for a free connection of the pool.
@@ -67,7 +74,15 @@ pub enum Error {
 /// # Errors
 /// [`Error::Url`] for a malformed URL, [`Error::Connect`] when no connection could be made within the time limit.
 pub async fn connect(url: &str, max_connections: u32) -> Result<PgPool, Error> {
-    let options = options(url)?;
+    connect_through(url, max_connections, Pooler::None).await
+}
+
+/// As [`connect`], through a pooler perhaps.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_through(url: &str, max_connections: u32, pooler: Pooler) -> Result<PgPool, Error> {
+    let options = options(url, pooler)?;
     PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -87,7 +102,7 @@ pub async fn connect(url: &str, max_connections: u32) -> Result<PgPool, Error> {
 /// # Errors
 /// [`Error::Url`] for a malformed URL.
 pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
-    let options = hot(options(url)?);
+    let options = hot(options(url, Pooler::None)?);
     Ok(PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -99,22 +114,43 @@ pub fn connect_hot(url: &str, max_connections: u32) -> Result<PgPool, Error> {
 /// # Errors
 /// [`Error::Url`] for a malformed URL.
 pub fn connect_lazy(url: &str, max_connections: u32) -> Result<PgPool, Error> {
-    let options = options(url)?;
+    connect_lazy_through(url, max_connections, Pooler::None)
+}
+
+/// As [`connect_lazy`], through a pooler perhaps.
+///
+/// # Errors
+/// As [`connect_lazy`].
+pub fn connect_lazy_through(url: &str, max_connections: u32, pooler: Pooler) -> Result<PgPool, Error> {
+    let options = options(url, pooler)?;
     Ok(PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_lazy_with(options))
 }
 
-/// Options of a pool, as [`connect_hot`] has them.
+/// Options of a pool, as [`connect_hot`] has them. Behind a pooler they are as before: see [`Manner::Hot`].
 #[must_use]
 pub fn hot(options: PgConnectOptions) -> PgConnectOptions {
+    if is_behind_pooler(&options) {
+        return options;
+    }
     options.options([
         ("enable_seqscan", "off"),
         ("enable_bitmapscan", "off"),
         ("enable_hashjoin", "off"),
         ("enable_mergejoin", "off"),
     ])
+}
+
+/// Options of a pool whose statements pass by rows that others hold, or come back later: none of them waits for long.
+/// Behind a pooler they are as before: see [`Manner::Impatient`].
+#[must_use]
+pub fn impatient(options: PgConnectOptions) -> PgConnectOptions {
+    if is_behind_pooler(&options) {
+        return options;
+    }
+    options.options([("lock_timeout", IMPATIENCE.as_millis().to_string())])
 }
 
 /// A small pool beside another one, with its options: for a loop that must not wait for the connections of others.
@@ -139,18 +175,28 @@ pub async fn begin_read(pool: &PgPool, limit: Duration) -> Result<Transaction<'s
     store::begin_read(pool, limit).await
 }
 
-fn options(url: &str) -> Result<PgConnectOptions, Error> {
+/// Options of a connection, as pools have them.
+///
+/// # Errors
+/// [`Error::Url`] for a malformed URL.
+pub fn options(url: &str, pooler: Pooler) -> Result<PgConnectOptions, Error> {
     let millis = |limit: Duration| limit.as_millis().to_string();
-    Ok(PgConnectOptions::from_str(url)
-        .map_err(Error::Url)?
-        .application_name("leasehold")
-        // Compiling a plan that runs for a millisecond takes a second.
-        .options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")])
-        .options([
-            ("statement_timeout", millis(STATEMENT_TIMEOUT)),
-            ("lock_timeout", millis(LOCK_TIMEOUT)),
-            ("idle_in_transaction_session_timeout", millis(IDLE_IN_TRANSACTION_TIMEOUT)),
-        ]))
+    let options = PgConnectOptions::from_str(url).map_err(Error::Url)?;
+    if pooler == Pooler::Transaction {
+        // A pooler refuses what it does not know of at the start of a session, and keeps no session for a statement that
+        // was prepared.
+        return Ok(options
+            .application_name(session::BEHIND_POOLER)
+            .extra_float_digits(None)
+            .statement_cache_capacity(0));
+    }
+    // Compiling a plan that runs for a millisecond takes a second.
+    let plans = [("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
+    Ok(options.application_name("leasehold").options(plans).options([
+        ("statement_timeout", millis(STATEMENT_TIMEOUT)),
+        ("lock_timeout", millis(LOCK_TIMEOUT)),
+        ("idle_in_transaction_session_timeout", millis(IDLE_IN_TRANSACTION_TIMEOUT)),
+    ]))
 }
 
 /// Commits what was done and rolls back what was refused, before the caller goes on.
@@ -178,6 +224,9 @@ pub async fn finish<T, E: From<sqlx::Error>>(tx: Transaction<'_, Postgres>, done
 /// # Errors
 /// [`Error::Migrate`].
 pub async fn migrate(pool: &PgPool) -> Result<(), Error> {
+    if is_behind_pooler(&pool.connect_options()) {
+        return migrate_in_one(pool).await;
+    }
     // A migration may rightly take longer than a statement of ours: it gets a connection without the limits.
     let mut conn = pool.acquire().await.map_err(Error::Connect)?;
     store::lift_timeouts(&mut conn).await.map_err(Error::Connect)?;
@@ -185,6 +234,18 @@ pub async fn migrate(pool: &PgPool) -> Result<(), Error> {
     // Not handed back to the pool: its limits are lifted.
     drop(conn.detach());
     done?;
+    Ok(())
+}
+
+/// Behind a pooler no session is kept for the migrator's lock: all that is missing is applied in one transaction, under a
+/// lock of that transaction, or nothing is.
+async fn migrate_in_one(pool: &PgPool) -> Result<(), Error> {
+    let mut tx = begin(pool).await.map_err(Error::Connect)?;
+    store::begin_migration(&mut tx).await.map_err(Error::Connect)?;
+    let mut migrator = Migrator::with_migrations(MIGRATOR.iter().cloned().collect());
+    migrator.set_locking(false);
+    migrator.run(&mut *tx).await?;
+    tx.commit().await.map_err(Error::Connect)?;
     Ok(())
 }
 
@@ -199,7 +260,7 @@ pub fn known_version() -> i64 {
 /// # Errors
 /// [`Error::SchemaOld`], [`Error::SchemaNew`], or [`Error::Schema`] when the version could not be read.
 pub async fn check_schema(pool: &PgPool) -> Result<(), Error> {
-    let mut conn = pool.acquire().await.map_err(Error::Connect)?;
+    let mut conn = session(pool).await.map_err(Error::Connect)?;
     let found = store::schema_version(&mut conn).await.map_err(Error::Schema)?;
     let known = known_version();
     match found.cmp(&known) {

@@ -30,6 +30,27 @@ fn sql_stands_in_store_files_alone() {
     none("SQL outside a store", &findings);
 }
 
+/// Whoever takes a connection from a pool by itself breaks behind a transaction pooler: `domain::db` knows how.
+#[test]
+fn connections_are_taken_where_a_pooler_is_known() {
+    let mut findings = Vec::new();
+    let mut taken = 0;
+    for file in shipped().into_iter().filter(|file| !file.path.contains("/tests/")) {
+        let calls = file.code("//").filter(|(_, line)| {
+            let of_a_pool =
+                |call: &str| line.contains(&format!("pool.{call}")) || line.contains(&format!("pool().{call}"));
+            of_a_pool("acquire()") || of_a_pool("begin()") || of_a_pool("begin_with(")
+        });
+        if file.path.starts_with("domain/src/db/") {
+            taken += calls.count();
+        } else {
+            findings.extend(calls.map(|(n, line)| format!("{}:{n}: {}", file.path, line.trim())));
+        }
+    }
+    assert!(taken >= 4, "the search finds what it looks for: {taken}");
+    none("connections taken past the pooler", &findings);
+}
+
 /// I10, Q-003: the clock is read through one function, as a scalar subquery, which stays an index condition.
 #[test]
 fn sql_reads_time_only_as_select_lh_now() {

@@ -3,6 +3,7 @@
 //! Its whole act is to mint the route: one write under the lease, so a landing that is repeated changes nothing.
 
 use async_trait::async_trait;
+use domain::db;
 use domain::instances::jobs::{LandArgs, land_spec};
 use domain::instances::{self, Landing};
 use domain::queue::{KindSpec, Operation};
@@ -37,9 +38,9 @@ impl Job for InstanceLand {
 
     async fn run(&self, args: LandArgs, context: JobContext) -> Result<Done, JobError> {
         context.check()?;
-        let mut conn = self.pool.acquire().await.map_err(anyhow::Error::new)?;
+        let mut conn = db::session(&self.pool).await.map_err(anyhow::Error::new)?;
         let landing = match instances::land(&mut conn, context.lease(), args.instance_id, self.node.id()).await {
-            Ok(landing) => landing,
+            Ok(landing) => conn.done(landing).await.map_err(anyhow::Error::new)?,
             Err(instances::Error::LeaseLost(_)) => {
                 context.refused(Operation::Domain);
                 return Err(JobError::LeaseLost);

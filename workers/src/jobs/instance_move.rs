@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use domain::db::{self, Session};
 use domain::ids::MoveId;
 use domain::instances::jobs::{MoveArgs, move_spec};
 use domain::instances::moves::policy::{self, Bearing, Pass, Sight, Target};
@@ -26,7 +27,6 @@ use domain::nodes::{self, Bucket};
 use domain::queue::{KindSpec, Operation};
 use serde_json::json;
 use sqlx::PgPool;
-use sqlx::pool::PoolConnection;
 use tokio_util::sync::CancellationToken;
 
 use super::{Done, Environment, Job, JobContext, JobError};
@@ -112,6 +112,7 @@ impl InstanceMove {
             Target::Pin(bucket) => {
                 let mut conn = self.connection().await?;
                 let pinned = told(context, moves::pin_target(&mut conn, context.lease(), found.id, bucket).await)?;
+                let pinned = stands(conn, pinned).await?;
                 crate::failpoint::hit("move.after_pin", found.host.as_str()).await;
                 pinned
             }
@@ -135,7 +136,8 @@ impl InstanceMove {
         };
         let begun = {
             let mut conn = self.connection().await?;
-            told(context, moves::begin_round(&mut conn, context.lease(), found.id).await)?
+            let begun = told(context, moves::begin_round(&mut conn, context.lease(), found.id).await)?;
+            stands(conn, begun).await?
         };
         let Cas::Set(round) = begun else { return Ok(Turn::Again) };
         crate::failpoint::hit("move.after_begin", found.host.as_str()).await;
@@ -169,7 +171,8 @@ impl InstanceMove {
             crate::failpoint::hit("move.before_promote", found.host.as_str()).await;
             let mut conn = self.connection().await?;
             let promoted = moves::promote(&mut conn, context.lease(), found.id, round.number).await;
-            match told(context, promoted)? {
+            let promoted = told(context, promoted)?;
+            match stands(conn, promoted).await? {
                 Cas::Set(ready_at) => {
                     crate::failpoint::hit("move.after_promote", found.host.as_str()).await;
                     tracing::info!(host = %found.host, move.id = %found.id, %ready_at, "move is ready");
@@ -241,7 +244,8 @@ impl InstanceMove {
     ) -> Result<moves::Status, JobError> {
         crate::failpoint::hit("move.before_end", found.host.as_str()).await;
         let mut conn = self.connection().await?;
-        told(context, moves::end_round(&mut conn, context.lease(), found.id, round, end).await)
+        let status = told(context, moves::end_round(&mut conn, context.lease(), found.id, round, end).await)?;
+        stands(conn, status).await
     }
 
     /// Somebody must act: says so in the status, and looks again later.
@@ -270,16 +274,21 @@ impl InstanceMove {
         }
         let mut conn = self.connection().await?;
         told(context, moves::note_obstacle(&mut conn, context.lease(), found.id, obstacle).await)?;
-        Ok(())
+        stands(conn, ()).await
     }
 
     fn interval(&self) -> Duration {
         self.node.config().round_interval
     }
 
-    async fn connection(&self) -> Result<PoolConnection<sqlx::Postgres>, JobError> {
-        Ok(self.pool.acquire().await.map_err(anyhow::Error::new)?)
+    async fn connection(&self) -> Result<Session, JobError> {
+        Ok(db::session(&self.pool).await.map_err(anyhow::Error::new)?)
     }
+}
+
+/// What was written stands before anybody acts on it.
+async fn stands<T>(conn: Session, value: T) -> Result<T, JobError> {
+    Ok(conn.done(value).await.map_err(anyhow::Error::new)?)
 }
 
 #[async_trait]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::ids::NodeId;
-use domain::{entropy, instances, nodes};
+use domain::{db, entropy, instances, nodes};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
@@ -34,10 +34,10 @@ pub struct Kept {
 /// # Errors
 /// The database's, or the queue's.
 pub async fn beat(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
-    let mut conn = pool.acquire().await?;
+    let mut conn = db::session(pool).await?;
     let known = nodes::seen(&mut conn, node).await?;
     let moves = instances::moves::requeue_orphans(&mut conn).await?;
-    Ok(Kept { known, moves, landings: 0 })
+    Ok(conn.done(Kept { known, moves, landings: 0 }).await?)
 }
 
 /// A beat that also gives records that no box serves the landings that they lack.
@@ -46,8 +46,9 @@ pub async fn beat(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error>
 /// The database's, or the queue's.
 pub async fn sweep(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
     let kept = beat(pool, node).await?;
-    let landings = instances::requeue_landings(&mut *pool.acquire().await?).await?;
-    Ok(Kept { landings, ..kept })
+    let mut conn = db::session(pool).await?;
+    let landings = instances::requeue_landings(&mut conn).await?;
+    Ok(conn.done(Kept { landings, ..kept }).await?)
 }
 
 /// Beats until told to stop, every eight to ten seconds, so that boxes that began together drift apart. An outage of the

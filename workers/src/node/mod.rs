@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::db;
 use domain::ids::{NodeId, QueueName, RegionCode};
 use domain::nodes::{self, Bucket, Capabilities, Node, NodeSpec};
 use sqlx::PgPool;
@@ -146,8 +147,9 @@ impl NodeContext {
             capabilities: config.capabilities.clone(),
             data: Some(own.clone()),
         };
-        let mut conn = pool.acquire().await.map_err(nodes::Error::Store)?;
+        let mut conn = db::session(pool).await.map_err(nodes::Error::Store)?;
         let node = nodes::register(&mut conn, &spec).await?;
+        let node = conn.done(node).await.map_err(nodes::Error::Store)?;
         tracing::info!(
             node.id = %node.id,
             node.identity = node.identity,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::clock::Timestamp;
+use domain::db::{self, Manner, Session};
 use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::hints::{CHANNEL, Hint};
@@ -13,12 +14,11 @@ use domain::queue::{
     self, Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step,
     WorkerSpec,
 };
-use domain::{db, entropy, idempotency};
+use domain::{entropy, idempotency};
 use futures::StreamExt as _;
 use futures::stream;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgListener};
-use sqlx::{PgPool, Postgres};
+use sqlx::PgPool;
+use sqlx::postgres::PgListener;
 
 use super::{Hints, LeaseStore, Registration, StoreError, Swept};
 
@@ -29,8 +29,6 @@ const RUNNER_CONNECTIONS: u32 = 5;
 const HANDLER_CONNECTIONS: u32 = 4;
 /// Connections of the thread that renews: one for renewals, one for evidence, so that neither waits for the other.
 const OWN_CONNECTIONS: u32 = 2;
-/// Longest wait of the runner's own statements for a lock, in milliseconds.
-const LOCK_PATIENCE_MS: &str = "200";
 /// Connections for hints: one that listens, one that tells, and one for the moment in which the first is made anew.
 const HINT_CONNECTIONS: u32 = 3;
 /// Partitions of finished jobs made ahead.
@@ -43,6 +41,18 @@ const STRAY_BATCH: u16 = 20_000;
 const SLOT_BATCH: u16 = 5000;
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
+
+/// One verb of the queue in a session of its own: what it wrote stands before anybody is told.
+macro_rules! run {
+    ($session:expr, $verb:path $(, $argument:expr)*) => {
+        async {
+            let mut conn = $session.await?;
+            let told = $verb(&mut conn $(, $argument)*).await?;
+            conn.done(told).await.map_err(Into::into)
+        }
+        .await
+    };
+}
 
 /// The queue, over small pools of its own.
 #[derive(Debug, Clone)]
@@ -64,7 +74,7 @@ impl PgLeaseStore {
         // Its statements are the hot ones.
         let options = db::hot(pool.connect_options().as_ref().clone());
         Self {
-            pool: db::aside(impatient(options.clone()), RUNNER_CONNECTIONS),
+            pool: db::aside(db::impatient(options.clone()), RUNNER_CONNECTIONS),
             handlers: db::aside(options, HANDLER_CONNECTIONS),
             hints: Some(db::aside(pool.connect_options().as_ref().clone(), HINT_CONNECTIONS)),
             contested: Arc::default(),
@@ -77,22 +87,22 @@ impl PgLeaseStore {
         Self { hints: None, ..self }
     }
 
-    async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        self.pool.acquire().await
+    async fn session(&self) -> Result<Session, sqlx::Error> {
+        db::session_in(&self.pool, Manner::Impatient).await
+    }
+
+    /// For what a handler writes.
+    async fn handlers_session(&self) -> Result<Session, sqlx::Error> {
+        db::session_in(&self.handlers, Manner::Hot).await
     }
 
     /// Settles around the rows that other sessions hold, at the price of locking each row first; remembers whether there
     /// were any, since they will be asked for again.
     async fn settle_around(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
-        let fates = retried(async || queue::settle(&mut *self.connection().await?, settlements).await).await?;
+        let fates = retried(async || run!(self.session(), queue::settle, settlements)).await?;
         self.contested.store(fates.contains(&Fate::Busy), Ordering::Relaxed);
         Ok(fates)
     }
-}
-
-/// The runner's own statements pass by rows that others hold, or come back later: none of them may wait for long.
-fn impatient(options: PgConnectOptions) -> PgConnectOptions {
-    options.options([("lock_timeout", LOCK_PATIENCE_MS)])
 }
 
 /// Runs a single statement, again while it loses races.
@@ -141,11 +151,11 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
-        retried(async || queue::poll(&mut *self.connection().await?, worker, request).await).await
+        retried(async || run!(self.session(), queue::poll, worker, request)).await
     }
 
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {
-        retried(async || queue::renew(&mut *self.connection().await?, leases).await).await
+        retried(async || run!(self.session(), queue::renew, leases)).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Fate>, StoreError> {
@@ -168,10 +178,7 @@ impl LeaseStore for PgLeaseStore {
         let completed = if done.is_empty() {
             Vec::new()
         } else {
-            let short = db::retry_races(
-                async || queue::complete_swiftly(&mut *self.connection().await?, &done).await,
-                db::lost_a_race,
-            );
+            let short = db::retry_races(async || run!(self.session(), queue::complete_swiftly, &done), db::lost_a_race);
             match short.await {
                 Ok(fates) => fates,
                 Err(blocked) if db::lock_timed_out(&blocked) => return self.settle_around(settlements).await,
@@ -204,7 +211,7 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn progress(&self, lease: Lease, progress: &Progress) -> Result<(), StoreError> {
-        retried_fenced(async || queue::set_progress(&mut *self.handlers.acquire().await?, lease, progress).await).await
+        retried_fenced(async || run!(self.handlers_session(), queue::set_progress, lease, progress)).await
     }
 
     async fn step(
@@ -214,84 +221,73 @@ impl LeaseStore for PgLeaseStore {
         cursor: &serde_json::Value,
         evidence: &serde_json::Value,
     ) -> Result<(), StoreError> {
-        retried_fenced(async || {
-            queue::append_step(&mut *self.handlers.acquire().await?, lease, name, cursor, evidence).await
-        })
-        .await
+        retried_fenced(async || run!(self.handlers_session(), queue::append_step, lease, name, cursor, evidence)).await
     }
 
     async fn steps(&self, job: JobId) -> Result<Vec<Step>, StoreError> {
-        retried(async || queue::steps(&mut *self.handlers.acquire().await?, job).await).await
+        retried(async || run!(self.handlers_session(), queue::steps, job)).await
     }
 
     async fn log(&self, lease: Lease, level: &str, line: &str) -> Result<(), StoreError> {
-        retried_fenced(async || queue::append_log(&mut *self.handlers.acquire().await?, lease, level, line).await).await
+        retried_fenced(async || run!(self.handlers_session(), queue::append_log, lease, level, line)).await
     }
 
     async fn enqueue_child(&self, lease: Lease, child: &NewJob) -> Result<Enqueued, StoreError> {
-        retried_fenced(async || queue::enqueue_child(&mut *self.handlers.acquire().await?, lease, child).await).await
+        retried_fenced(async || run!(self.handlers_session(), queue::enqueue_child, lease, child)).await
     }
 
     async fn refused_write(&self, lease: Lease, worker: WorkerId, operation: Operation) -> Result<i64, StoreError> {
-        retried(async || queue::note_refused(&mut *self.connection().await?, lease, Some(worker), operation).await)
-            .await
+        retried(async || run!(self.session(), queue::note_refused, lease, Some(worker), operation)).await
     }
 
     async fn register(&self, worker: &Registration) -> Result<(), StoreError> {
         let Registration { spec, host, pid, version, node, concurrency } = worker;
-        retried(async || {
-            let mut conn = self.connection().await?;
-            queue::register_worker(&mut conn, spec, host, *pid, version, node.as_deref(), *concurrency).await
-        })
-        .await
+        let node = node.as_deref();
+        retried(async || run!(self.session(), queue::register_worker, spec, host, *pid, version, node, *concurrency))
+            .await
     }
 
     async fn seen(&self, worker: WorkerId, wall_clock: Timestamp) -> Result<(), StoreError> {
-        retried(async || queue::seen_worker(&mut *self.connection().await?, worker, Some(wall_clock)).await).await
+        retried(async || run!(self.session(), queue::seen_worker, worker, Some(wall_clock))).await
     }
 
     async fn draining(&self, worker: WorkerId) -> Result<(), StoreError> {
-        retried(async || queue::drain_worker(&mut *self.connection().await?, worker).await).await
+        retried(async || run!(self.session(), queue::drain_worker, worker)).await
     }
 
     async fn stopped(&self, worker: WorkerId) -> Result<(), StoreError> {
-        retried(async || queue::stop_worker(&mut *self.connection().await?, worker).await).await
+        retried(async || run!(self.session(), queue::stop_worker, worker)).await
     }
 
     async fn sweep(&self, limit: u16) -> Result<Swept, StoreError> {
-        retried(async || {
-            let mut conn = self.connection().await?;
-            let rescued = queue::rescue_expired(&mut conn, limit).await?;
-            let staged = queue::stage_due(&mut conn, limit).await?;
-            let ended = rescued.discarded + rescued.cancelled;
-            Ok(Swept { rescued: rescued.again, ended, staged, more: rescued.more || staged >= u64::from(limit) })
-        })
-        .await
+        let rescued = retried(async || run!(self.session(), queue::rescue_expired, limit)).await?;
+        let staged = retried(async || run!(self.session(), queue::stage_due, limit)).await?;
+        let ended = rescued.discarded + rescued.cancelled;
+        Ok(Swept { rescued: rescued.again, ended, staged, more: rescued.more || staged >= u64::from(limit) })
     }
 
     async fn upkeep(&self) -> Result<(), StoreError> {
-        retried(async || {
-            let mut conn = self.connection().await?;
-            if !queue::ensure_partitions(&mut conn, PARTITION_DAYS).await? {
-                tracing::info!("partitions of finished jobs are made later: others hold the lock");
-            }
-            queue::cancel_ignored(&mut conn, CANCEL_BATCH).await?;
-            let adopted = queue::adopt_strays(&mut conn, STRAY_BATCH).await?;
-            if adopted > 0 {
-                tracing::error!(
-                    adopted,
-                    "running jobs stood in no batch: an older worker leases beside us, or this is a fault"
-                );
-            }
-            queue::forget_slots(&mut conn, SLOT_BATCH).await?;
-            idempotency::sweep(&mut conn, IDEMPOTENCY_BATCH).await?;
-            Ok(())
-        })
-        .await
+        if !retried(async || run!(self.session(), queue::ensure_partitions, PARTITION_DAYS)).await? {
+            tracing::info!("partitions of finished jobs are made later: others hold the lock");
+        }
+        retried(async || run!(self.session(), queue::cancel_ignored, CANCEL_BATCH)).await?;
+        let adopted = retried(async || run!(self.session(), queue::adopt_strays, STRAY_BATCH)).await?;
+        if adopted > 0 {
+            tracing::error!(
+                adopted,
+                "running jobs stood in no batch: an older worker leases beside us, or this is a fault"
+            );
+        }
+        retried(async || run!(self.session(), queue::forget_slots, SLOT_BATCH)).await?;
+        retried(async || run!(self.session(), idempotency::sweep, IDEMPOTENCY_BATCH)).await?;
+        Ok(())
     }
 
     async fn hints(&self) -> Result<Option<Hints>, StoreError> {
-        let Some(pool) = &self.hints else { return Ok(None) };
+        let Some(pool) = self.hints.as_ref().filter(|pool| !db::is_behind_pooler(&pool.connect_options())) else {
+            // A pooler lends no session for as long as one listens.
+            return Ok(None);
+        };
         let mut listener = PgListener::connect_with(pool).await.map_err(told)?;
         // Whoever listens anew looks first: it must know of a connection that was lost.
         listener.eager_reconnect(false);
@@ -310,10 +306,10 @@ impl LeaseStore for PgLeaseStore {
     async fn tell(&self, hint: &Hint) -> Result<(), StoreError> {
         let Some(pool) = &self.hints else { return Ok(()) };
         let text = hint.text(entropy::turn());
-        queue::tell(&mut *pool.acquire().await.map_err(told)?, &text).await.map_err(told)
+        retried(async || run!(db::session(pool), queue::tell, &text)).await
     }
 
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError> {
-        retried(async || queue::add_throughput(&mut *self.connection().await?, counts).await).await
+        retried(async || run!(self.session(), queue::add_throughput, counts)).await
     }
 }

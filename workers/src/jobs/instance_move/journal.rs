@@ -1,6 +1,7 @@
 //! The journal of copies in the database, under the job's fence.
 
 use async_trait::async_trait;
+use domain::db;
 use domain::ids::MoveId;
 use domain::instances;
 use domain::instances::moves::{self, CopiedKey};
@@ -41,7 +42,7 @@ impl MoveJournal {
 #[async_trait]
 impl KeyJournal for MoveJournal {
     async fn page(&self, pair: usize, after: Option<&str>, limit: usize) -> Result<Vec<JournalKey>, RecordError> {
-        let mut conn = self.pool.acquire().await.map_err(store)?;
+        let mut conn = db::session(&self.pool).await.map_err(store)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = moves::keys_page(&mut conn, self.id, number(pair)?, after, limit).await.map_err(store)?;
         rows.into_iter().map(|row| Ok(JournalKey { size: size_of(row.size)?, ..keyed(row) })).collect()
@@ -59,13 +60,15 @@ impl KeyJournal for MoveJournal {
                 })
             })
             .collect();
-        let mut conn = self.pool.acquire().await.map_err(store)?;
-        self.told(moves::record_keys(&mut conn, self.context.lease(), self.id, number(pair)?, &rows?).await)
+        let mut conn = db::session(&self.pool).await.map_err(store)?;
+        self.told(moves::record_keys(&mut conn, self.context.lease(), self.id, number(pair)?, &rows?).await)?;
+        conn.done(()).await.map_err(store)
     }
 
     async fn forget(&self, pair: usize, keys: &[String]) -> Result<(), RecordError> {
-        let mut conn = self.pool.acquire().await.map_err(store)?;
-        self.told(moves::forget_keys(&mut conn, self.context.lease(), self.id, number(pair)?, keys).await)
+        let mut conn = db::session(&self.pool).await.map_err(store)?;
+        self.told(moves::forget_keys(&mut conn, self.context.lease(), self.id, number(pair)?, keys).await)?;
+        conn.done(()).await.map_err(store)
     }
 }
 
