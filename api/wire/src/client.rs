@@ -285,9 +285,22 @@ impl Client {
         body: &impl Serialize,
         idempotency_key: Option<&str>,
     ) -> Result<Answer<T>, Error> {
+        self.create_if(path, body, idempotency_key, None).await
+    }
+
+    async fn create_if<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        idempotency_key: Option<&str>,
+        if_revision: Option<i64>,
+    ) -> Result<Answer<T>, Error> {
         let mut request = self.request(Method::POST, path).json(body);
         if let Some(key) = idempotency_key {
             request = request.header("idempotency-key", key);
+        }
+        if let Some(revision) = if_revision {
+            request = request.header("if-match", format!("\"{revision}\""));
         }
         self.send(request).await
     }
@@ -298,11 +311,7 @@ impl Client {
         body: &impl Serialize,
         if_revision: Option<i64>,
     ) -> Result<T, Error> {
-        let mut request = self.request(Method::POST, path).json(body);
-        if let Some(revision) = if_revision {
-            request = request.header("if-match", format!("\"{revision}\""));
-        }
-        Ok(self.send(request).await?.value)
+        Ok(self.create_if(path, body, None, if_revision).await?.value)
     }
 
     async fn send<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<Answer<T>, Error> {

@@ -41,6 +41,14 @@ pub(crate) enum Command {
         after_help = "Example: leasehold job retry 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'fixed the bucket'"
     )]
     Retry(Act),
+    /// Tell why a job does not run, and what to do about it
+    #[command(after_help = "Example: leasehold job why 01890a5d-ac96-774b-bcce-b302099a8057")]
+    Why(Why),
+    /// Enqueue what a finished job was once more, as a new job
+    #[command(
+        after_help = "Example: leasehold job run-again 01890a5d-ac96-774b-bcce-b302099a8057 --reason 'the input is complete now'"
+    )]
+    RunAgain(RunAgain),
 }
 
 #[derive(Debug, clap::Args)]
@@ -136,6 +144,22 @@ pub(crate) struct Act {
     if_revision: Option<i64>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Why {
+    /// The job's id
+    #[arg(value_parser = parse::id)]
+    id: Uuid,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunAgain {
+    #[command(flatten)]
+    act: Act,
+    /// A repeated call with this key is answered as the first was
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
 pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
     let api = context.api()?;
     runtime::run(async {
@@ -152,6 +176,19 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                 let reason = Reason { reason: args.reason };
                 let job = api.call(|client| client.retry(args.id, &reason, args.if_revision)).await?;
                 context.output.show(&job, told)
+            }
+            Command::Why(args) => {
+                let why = api.call(|client| client.why(args.id)).await?;
+                // Sentences alone, the one to act on first: what each is about stands in --json.
+                context.output.show(&why, |why| {
+                    why.reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("\n")
+                })
+            }
+            Command::RunAgain(RunAgain { act, idempotency_key }) => {
+                let reason = Reason { reason: act.reason };
+                let key = idempotency_key.as_deref();
+                let answer = api.call(|client| client.run_again(act.id, &reason, key, act.if_revision)).await?;
+                context.output.show(&answer.value, told)
             }
         }
     })?;

@@ -70,6 +70,53 @@ async fn a_running_job_is_cancelled_and_a_cancelled_one_retried() {
     system.until_state(&id, "running").await;
 }
 
+/// A job for the queue that nobody serves, then one that is over: each tells what it waits for or came to.
+#[tokio::test]
+async fn why_tells_its_reasons_as_sentences_the_one_to_act_on_first() {
+    let system = System::start().await;
+    let id = system.enqueue(&["system.noop", "--run-at", "2099-01-01T00:00:00Z", "--queue", "nobodys"]).await;
+    let answer = system.cli.json(&["job", "why", &id]).await;
+    let codes: Vec<&str> =
+        answer["reasons"].as_array().unwrap().iter().map(|it| it["code"].as_str().unwrap()).collect();
+    assert_eq!((&answer["job_id"], codes.as_slice()), (&id.as_str().into(), &["scheduled", "unserved_queue"][..]));
+
+    let told = system.cli.run(&["job", "why", &id]).await;
+    let lines: Vec<&str> = told.out.lines().collect();
+    let sentences: Vec<&str> =
+        answer["reasons"].as_array().unwrap().iter().map(|it| it["message"].as_str().unwrap()).collect();
+    assert_eq!(lines, sentences, "{}", told.out);
+    assert!(lines[0].contains("2099") && lines[1].contains("nobodys"), "{}", told.out);
+
+    let absent = system.cli.run(&["job", "why", "01890a5d-ac96-774b-bcce-b302099a8057"]).await;
+    assert_eq!(absent.code, Some(4), "{}", absent.err);
+}
+
+#[tokio::test]
+async fn a_finished_job_is_run_again_as_a_new_one_unless_it_changed_or_is_not_over() {
+    let system = System::start().await;
+    let _worker = system.worker(&[]);
+    let old = system.enqueue(&["system.sleep", "--args", "{\"ms\": 1}", "--tag", "spring"]).await;
+    let finished = system.until_state(&old, "completed").await;
+    let revision = finished["revision"].to_string();
+    let stale = (finished["revision"].as_i64().unwrap() - 1).to_string();
+
+    let refused = system.cli.run(&["job", "run-again", &old, "--if-revision", &stale]).await;
+    assert_eq!(refused.code, Some(5), "{}", refused.err);
+    let again = ["job", "run-again", &old, "--reason", "once more", "--if-revision", &revision];
+    let keyed: Vec<&str> = again.into_iter().chain(["--idempotency-key", "a"]).collect();
+    let new = system.cli.json(&keyed).await;
+    assert_ne!(new["id"], old.as_str());
+    assert_eq!((&new["args"], &new["tags"]), (&finished["args"], &finished["tags"]));
+    assert_eq!(system.cli.json(&keyed).await["id"], new["id"], "a repeated call makes no other");
+    system.until_state(new["id"].as_str().unwrap(), "completed").await;
+    let other = system.cli.run(&again).await;
+    assert!(other.code == Some(0) && other.out.contains("system.sleep on default"), "{}", other.said());
+
+    let live = system.enqueue(&["system.noop", "--run-at", "2099-01-01T00:00:00Z"]).await;
+    let refused = system.cli.run(&["job", "run-again", &live]).await;
+    assert_eq!(refused.code, Some(5), "{}", refused.err);
+}
+
 #[tokio::test]
 async fn a_unique_key_and_an_idempotency_key_make_one_job_of_two_calls() {
     let system = System::start().await;

@@ -49,12 +49,12 @@ async fn a_job_run_again_is_a_new_one_and_the_act_is_audited_with_its_reason() {
 async fn a_repeated_call_runs_a_job_again_once() {
     let server = Server::start().await;
     let old = ended(&server, &NewJob::new("test.free", json!({}))).await;
-    let call = async || server.client().run_again(old.id, &because("x"), Some("k1")).await.expect("answered");
+    let call = async || server.client().run_again(old.id, &because("x"), Some("k1"), None).await.expect("answered");
     let (first, second) = (call().await, call().await);
     assert!(first.created && !first.replayed && second.replayed);
     assert_eq!(first.value, second.value);
     assert_eq!(jobs(&server).await, 1);
-    let error = server.client().run_again(old.id, &because("y"), Some("k1")).await.expect_err("another request");
+    let error = server.client().run_again(old.id, &because("y"), Some("k1"), None).await.expect_err("another request");
     assert!(error.problem().is_some_and(|p| p.is(Code::IdempotencyKeyReused)), "{error}");
 }
 
@@ -65,11 +65,11 @@ async fn a_live_job_is_not_run_again_and_a_taken_key_is_told_with_its_holder() {
     let unique = NewJob { unique_key: Some("k".to_owned()), ..NewJob::new("test.free", json!({})) };
     let old = ended(&server, &unique).await;
     let holder = client.enqueue(&unique, None).await.expect("enqueued").value;
-    let error = client.run_again(holder.id, &Reason::default(), None).await.expect_err("it is live");
+    let error = client.run_again(holder.id, &Reason::default(), None, None).await.expect_err("it is live");
     let current = |error: &wire::Error| error.problem().and_then(|p| p.current.clone()).expect("the present state");
     assert!(error.problem().is_some_and(|p| p.is(Code::JobConflict) && p.status == 409), "{error}");
     assert_eq!(current(&error)["id"], json!(holder.id));
-    let error = client.run_again(old.id, &Reason::default(), None).await.expect_err("the key is taken");
+    let error = client.run_again(old.id, &Reason::default(), None, None).await.expect_err("the key is taken");
     assert!(error.problem().is_some_and(|p| p.is(Code::JobConflict) && p.detail.contains(&holder.id.to_string())));
     assert_eq!(current(&error)["id"], json!(holder.id), "the holder is shown");
     assert_eq!(jobs(&server).await, 1);
@@ -101,7 +101,7 @@ async fn arguments_that_no_longer_fit_and_kinds_of_other_verbs_are_not_run_again
     let done = Settlement { lease, outcome: Outcome::Completed { result: json!(null) } };
     domain::queue::settle(&mut conn, &[done]).await.expect("settled");
     let code = async |id| {
-        let error = client.run_again(id, &Reason::default(), None).await.expect_err("refused");
+        let error = client.run_again(id, &Reason::default(), None, None).await.expect_err("refused");
         error.problem().expect("a problem").code.clone()
     };
     assert_eq!(code(unfit.id).await, "validation_failed");

@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Enqueues what a finished job was once more, as a new job; under an idempotency key a repeated call is answered as
-    /// the first was.
+    /// the first was. `if_revision` refuses when the finished job changed since it was read.
     ///
     /// # Errors
     /// See [`Error`].
@@ -120,7 +120,9 @@ impl Client {
         id: Uuid,
         reason: &Reason,
         idempotency_key: Option<&str>,
+        if_revision: Option<i64>,
     ) -> Result<Answer<Job>, Error> {
-        self.create(&["v1", "jobs", &id.to_string(), "run-again"], reason, idempotency_key).await
+        let id = id.to_string();
+        self.create_if(&["v1", "jobs", &id, "run-again"], reason, idempotency_key, if_revision).await
     }
 }
