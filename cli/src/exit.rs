@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Conflict = 5,
     /// The API or the database did not answer: nothing is known about the call's effect.
     Unavailable = 6,
+    /// The doctor found something wrong, or could not look at it.
+    Findings = 7,
     /// Ended before its work was done, because somebody asked: 128 and SIGINT's number, as shells have it.
     Interrupted = 130,
 }
@@ -32,6 +34,7 @@ pub(crate) const HELP: &str = "Exit codes:
   4  what was named does not exist, or may not be seen with this key
   5  the present state forbids it, or it changed meanwhile
   6  the API or the database did not answer, or has no room now
+  7  `leasehold doctor` found something wrong, or could not look
   130  interrupted by Ctrl-C or SIGTERM before the work was done";
 
 impl Exit {
@@ -45,6 +48,7 @@ impl Exit {
             Self::NotFound => "absent",
             Self::Conflict => "conflict",
             Self::Unavailable => "unavailable",
+            Self::Findings => "findings",
             Self::Interrupted => "interrupted",
         }
     }
@@ -59,6 +63,7 @@ impl Exit {
             Self::NotFound => "Not found",
             Self::Conflict => "The present state forbids it",
             Self::Unavailable => "No answer",
+            Self::Findings => "Something is wrong",
             Self::Interrupted => "Interrupted",
         }
     }

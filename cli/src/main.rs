@@ -1,6 +1,6 @@
 //! `leasehold`: every role and every operator's verb in one binary.
 //!
-//! Roles (`api`, `worker`, `migrate`), `key bootstrap` and the sandbox (`dev`, `demo`) act directly;
+//! Roles (`api`, `worker`, `migrate`), `doctor`, `key bootstrap` and the sandbox (`dev`, `demo`) act directly;
 //! all other verbs go through the API, where they are authorised and audited.
 
 mod client;

@@ -8,6 +8,7 @@ pub mod authority;
 pub mod clock;
 pub mod db;
 pub mod digest;
+pub mod doctor;
 pub mod entropy;
 pub mod idempotency;
 pub mod ids;

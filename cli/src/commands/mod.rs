@@ -3,6 +3,7 @@
 mod api;
 mod completions;
 mod config;
+mod doctor;
 mod instance;
 mod job;
 mod key;
@@ -57,6 +58,8 @@ enum Command {
     Worker(worker::Args),
     /// Bring the database's schema to this program's version
     Migrate(migrate::Args),
+    /// Find what is wrong with an installation, and what to do about it
+    Doctor(doctor::Args),
     /// Run the whole of Leasehold on this machine, for a developer
     Dev(sandbox::Dev),
     /// Watch one real move that proves itself
@@ -137,6 +140,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Dev(args) => sandbox::dev(&context, args),
         Command::Demo(args) => sandbox::demo(&context, &args),
         Command::Migrate(args) => migrate::run(&context, &args),
+        Command::Doctor(args) => doctor::run(&context, &args),
         Command::Job(command) => job::run(&context, command),
         Command::Queue(command) => queue::run(&context, command),
         Command::Instance(command) => instance::run(&context, command),

@@ -79,7 +79,7 @@ settings! {
     LOG_FORMAT = Setting::new("log.format", Bounds::Choice(&["auto", "human", "json"]), "How log lines are written to stderr; `auto` writes for people on a terminal and JSON otherwise.").or("auto");
     LOG_FILTER = Setting::new("log.filter", Bounds::Text, "Which log lines are written: a level, or levels by module such as `info,workers=debug`.").or("info,sqlx=warn");
 
-    DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate` and by `key bootstrap`; other commands never touch it.").secret();
+    DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate`, by `doctor` and by `key bootstrap`; other commands never touch it.").secret();
     DATABASE_MAX_CONNECTIONS = Setting::new("database.max_connections", Bounds::Number(2, 500), "Connections that one process opens at most.").or("16");
     DATABASE_POOLER = Setting::new("database.pooler", Bounds::Choice(&["none", "transaction"]), "What stands between this program and PostgreSQL. With `transaction`, a pooler such as PgBouncer that lends a session for one transaction: nothing is kept in a session, workers do not listen for hints, and timeouts are the role's; see docs/pgbouncer.md.").or("none");
     DATABASE_HINTS = Setting::new("database.hints", Bounds::Switch, "Whether idle workers hear of new jobs at once: whoever makes a job due notifies after its commit, and a worker listens on one connection more. Behind a transaction pooler it notifies and does not listen. With false, jobs wait for the next poll, a quarter of a second at most while somebody idles.").or("true");

@@ -2,6 +2,7 @@
 
 mod demo;
 mod dev;
+mod doctor;
 mod instances;
 mod keys;
 mod roles;

@@ -5,6 +5,7 @@ mod batches;
 mod blocked;
 mod bookkeeping;
 mod clock;
+mod doctor;
 mod enqueueing;
 mod evidence;
 mod fences;
