@@ -2,6 +2,9 @@
 
 pub mod api;
 pub mod db;
+pub mod gate;
 pub mod pgbouncer;
+pub mod proxy;
 pub mod server;
+pub mod trials;
 pub mod wait;

@@ -1,5 +1,11 @@
-//! The fence against real processes: kill −9, SIGSTOP past the lease, SIGCONT.
+//! The fence against real processes: kill −9, SIGSTOP past the lease, SIGCONT, PostgreSQL restarted, answers lost.
+//! docs/guarantees.md has a table of the late-write cases and their tests.
 
+mod clocks;
+mod late;
+mod lost_answers;
+mod races;
+mod restarts;
 mod support;
 mod zombies;
 

@@ -1,16 +1,20 @@
 //! Worker processes on one database, and what can be seen of their jobs.
 
-use std::path::PathBuf;
+use std::cell::Cell;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use domain::ids::{JobId, Kind, QueueName, WorkerId};
-use domain::lease::Lease;
+use domain::lease::{Fence, Lease};
 use domain::queue::{
-    self, Fate, Job, JobState, KindSpec, LeaseView, Leased, NewJob, Outcome, RefusedWrite, Settlement, Step, WorkerSpec,
+    self, Attempt, Fate, Job, JobState, KindSpec, LeaseView, Leased, NewJob, Outcome, RefusedWrite, Settlement, Step,
+    WorkerSpec,
 };
 use sandbox::exec::{Running, Signal, Spawn};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tests::db::Database;
@@ -57,6 +61,67 @@ impl Process {
     }
 }
 
+/// A process that does what it is ordered, one order after the other; it dies with its handle.
+pub struct Puppet {
+    pub process: Process,
+    orders: PathBuf,
+    answers: PathBuf,
+    given: Cell<usize>,
+}
+
+impl Puppet {
+    /// Gives an order, and its number; a stopped puppet obeys when it goes on.
+    pub fn order(&self, order: &Value) -> usize {
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.orders).expect("a file");
+        writeln!(file, "{order}").expect("a file");
+        self.given.replace(self.given.get() + 1)
+    }
+
+    /// What order number `n` was answered, where it was.
+    pub fn answered(&self, n: usize) -> Option<Value> {
+        let text = std::fs::read_to_string(&self.answers).unwrap_or_default();
+        let line = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).nth(n)?;
+        Some(serde_json::from_str(line).expect("JSON"))
+    }
+
+    /// Waits for the answer to order number `n`.
+    pub async fn answer(&self, n: usize) -> Value {
+        until(&format!("order {n} is answered"), PATIENCE, || async { self.answered(n) }).await
+    }
+
+    /// Gives an order and waits for its answer.
+    pub async fn ask(&self, order: Value) -> Value {
+        let n = self.order(&order);
+        self.answer(n).await
+    }
+
+    /// Writes under its first lease; whether that was accepted.
+    pub async fn write(&self, what: &str) -> bool {
+        let answer = self.ask(json!({"do": what, "cursor": self.given.get()})).await;
+        answer.as_bool().unwrap_or_else(|| panic!("{what}: {answer}"))
+    }
+
+    /// Settles all that it holds; what became of each.
+    pub async fn settle(&self, outcome: &str) -> Vec<String> {
+        let answer = self.ask(json!({"do": "settle", "outcome": outcome})).await;
+        serde_json::from_value(answer.clone()).unwrap_or_else(|_| panic!("{outcome}: {answer}"))
+    }
+
+    /// Leases so many jobs that are due.
+    pub async fn lease(&self, jobs: usize) -> Vec<Lease> {
+        let answer = self.ask(json!({"do": "lease", "limit": jobs})).await;
+        let pairs: Vec<(JobId, Fence)> =
+            serde_json::from_value(answer.clone()).unwrap_or_else(|_| panic!("lease: {answer}"));
+        assert_eq!(pairs.len(), jobs, "so many are due");
+        pairs.into_iter().map(|(job, fence)| Lease { job, fence }).collect()
+    }
+
+    /// Leases the one job that is due.
+    pub async fn lease_one(&self) -> Lease {
+        self.lease(1).await[0]
+    }
+}
+
 impl Bench {
     pub async fn start() -> Self {
         Self { db: Database::start().await, folder: tempfile::tempdir().expect("a folder") }
@@ -78,11 +143,36 @@ impl Bench {
     }
 
     fn process(&self, name: &str, args: &[&str]) -> Process {
-        let spawn = Spawn::new(env!("CARGO_BIN_EXE_test-worker"))
-            .args(args.iter().copied())
-            .args(["--url", self.db.url(), "--lease-ms", &LEASE.as_millis().to_string()])
-            .log_file(self.file(&format!("{name}.log")));
+        Process(self.spawn(name, self.db.url(), args).start().expect("the worker starts"))
+    }
+
+    /// A worker under the product's runner that reaches the database at `url`, in an environment of its own.
+    pub fn worker_at(&self, name: &str, engine: &str, url: &str, env: &[(&str, &Path)]) -> Process {
+        let mut spawn = self.spawn(name, url, &["run", "--engine", engine]);
+        for (variable, value) in env {
+            spawn = spawn.env(*variable, *value);
+        }
         Process(spawn.start().expect("the worker starts"))
+    }
+
+    /// A holder on strings: see `test-worker puppet`.
+    pub fn puppet(&self, name: &str) -> Puppet {
+        self.puppet_at(name, self.db.url())
+    }
+
+    /// As [`Self::puppet`], over a URL of its own.
+    pub fn puppet_at(&self, name: &str, url: &str) -> Puppet {
+        let (orders, answers) = (self.file(&format!("{name}.orders")), self.file(&format!("{name}.answers")));
+        let args = ["puppet", "--orders", &orders.to_string_lossy(), "--answers", &answers.to_string_lossy()];
+        let process = Process(self.spawn(name, url, &args).start().expect("the puppet starts"));
+        Puppet { process, orders, answers, given: Cell::new(0) }
+    }
+
+    fn spawn(&self, name: &str, url: &str, args: &[&str]) -> Spawn {
+        Spawn::new(env!("CARGO_BIN_EXE_test-worker"))
+            .args(args.iter().copied())
+            .args(["--url", url, "--lease-ms", &LEASE.as_millis().to_string()])
+            .log_file(self.file(&format!("{name}.log")))
     }
 
     pub async fn conn(&self) -> PoolConnection<Postgres> {
@@ -147,6 +237,32 @@ impl Bench {
         self.db.clock().advance(LEASE * 2).await;
         let rescued = queue::rescue_expired(&mut *self.conn().await, 10).await.expect("the database answers");
         assert_eq!(rescued.again, 1, "the stopped holder's lease had expired");
+    }
+
+    /// Takes back what has expired, until something was taken or the job is over. Another session may hold the row for
+    /// a moment: a statement of a process that was stopped meanwhile. Answers whether it was taken.
+    pub async fn expire_until_rescued_or_over(&self, id: JobId) -> bool {
+        until("the job is taken back or over", PATIENCE, || async {
+            self.db.clock().advance(LEASE * 2).await;
+            let rescued = queue::rescue_expired(&mut *self.conn().await, 10).await.expect("the database answers");
+            if rescued.again > 0 {
+                return Some(true);
+            }
+            self.job(id).await.state.is_final().then_some(false)
+        })
+        .await
+    }
+
+    pub async fn attempts(&self, id: JobId) -> Vec<Attempt> {
+        queue::attempts(&mut *self.conn().await, id).await.expect("the database answers")
+    }
+
+    /// How many jobs wait on the queue of the children.
+    pub async fn children(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from jobs where queue = 'children'")
+            .fetch_one(self.db.pool())
+            .await
+            .expect("the database answers")
     }
 
     /// Leases the one job that is due as a worker in this process.

@@ -4,9 +4,12 @@
 //! test-worker run  --url URL --lease-ms N [--engine apalis|plain]   the product's runner with the kinds below
 //! test-worker hold --url URL --lease-ms N --go FILE --answer FILE   a bare holder: leases one job, waits until FILE
 //!                                                                   is there, then tries every write and tells how each was answered
+//! test-worker puppet --url URL --lease-ms N --orders FILE --answers FILE   does what a test writes into FILE: see `puppet`
 //! ```
 //! `run` ends in order on SIGTERM. `hold` has no renewals and no self-stop, so that what it writes after its lease was
 //! taken meets the fence and nothing else. It ends with 0 when everything was accepted and with 3 when all was refused.
+
+mod puppet;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,7 +66,12 @@ async fn start() -> anyhow::Result<ExitCode> {
             let answer = PathBuf::from(value("--answer").context("--answer is missing")?);
             hold(&*store, lease, &go, &answer).await
         }
-        _ => bail!("usage: test-worker run|hold …"),
+        Some("puppet") => {
+            let orders = PathBuf::from(value("--orders").context("--orders is missing")?);
+            let answers = PathBuf::from(value("--answers").context("--answers is missing")?);
+            puppet::obey(&*store, lease, &orders, &answers).await
+        }
+        _ => bail!("usage: test-worker run|hold|puppet …"),
     }
 }
 
@@ -71,6 +79,7 @@ async fn run(store: Arc<PgLeaseStore>, engine: Engine, lease: Duration) -> anyho
     let mut registry = Registry::default();
     registry.add_as(spec("test.tick", lease), Tick);
     registry.add_as(spec("test.dies_once", lease), DiesOnce);
+    registry.add_as(spec("test.ends", lease), Ends);
     let config = RunnerConfig { engine, concurrency: 4, drain: Duration::from_secs(5), ..RunnerConfig::default() };
     let shutdown = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -131,6 +140,31 @@ impl Job for DiesOnce {
             std::future::pending::<()>().await;
         }
         Ok(Done::Complete(json!({"pid": std::process::id()})))
+    }
+}
+
+/// Records a step for each run, works for `ms` milliseconds, and ends its first run as `first` says (`complete`, `fail`
+/// or `snooze`); every other run completes. Its result is how many runs there were, as far as their steps tell.
+struct Ends;
+
+#[async_trait]
+impl Job for Ends {
+    type Args = Value;
+
+    fn spec() -> KindSpec {
+        spec("test.ends", Duration::from_secs(2))
+    }
+
+    async fn run(&self, args: Value, context: JobContext) -> Result<Done, JobError> {
+        context.step("run", &json!(context.leased.lease.fence), &json!({"pid": std::process::id()})).await?;
+        tokio::time::sleep(Duration::from_millis(args["ms"].as_u64().unwrap_or_default())).await;
+        let runs = context.steps().await?.len();
+        let soon = Duration::from_millis(10);
+        match args["first"].as_str() {
+            Some("fail") if runs == 1 => Err(anyhow::anyhow!("as asked").into()),
+            Some("snooze") if runs == 1 => Ok(Done::Snooze { after: soon }),
+            _ => Ok(Done::Complete(json!({"runs": runs, "pid": std::process::id()}))),
+        }
     }
 }
 
