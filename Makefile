@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cache/leasehold/bin:$(PATH)
 
 BIN = $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help demo dev build test check fmt lint doc sqlx sqlx-check deny bench mutants ci tools
+.PHONY: help demo dev build test check fmt lint doc sqlx sqlx-check deny bench mutants soak ci tools
 
 help:
 	@echo "make demo      one real move, from nothing to its proof"
@@ -18,6 +18,7 @@ help:
 	@echo "make sqlx      after SQL or a migration changed: check the queries again and keep what was learnt in .sqlx"
 	@echo "make bench     the figures of the queue and of the mirror, printed (a release build: minutes)"
 	@echo "make mutants   takes each guard away in turn and wants its test to fail"
+	@echo "make soak      the races that chance decides, a thousand times each instead of fifty"
 	@echo "make ci        what CI does: test and check, on a machine that has nothing yet"
 
 build:
@@ -70,6 +71,16 @@ bench:
 
 mutants: tools
 	.ci/mutants
+
+TRIALS ?= 1000
+
+soak: export LEASEHOLD_TRIALS = $(TRIALS)
+soak: export LEASEHOLD_MODEL_CASES = $(TRIALS)
+# A trial takes about a tenth of a second, some of them three: the ordinary limit of a test's time is not theirs.
+soak: tools
+	cargo build --locked --workspace --bins
+	$(BIN)/sandbox-exec fetch litestream weed
+	cargo nextest run --locked -p leasehold-tests --profile soak -E 'test(trials::) | test(at_any_byte) | test(random_histories)'
 
 ci:
 	.ci/run

@@ -7,6 +7,7 @@ mod lost_answers;
 mod races;
 mod restarts;
 mod support;
+mod trials;
 mod zombies;
 
 use std::time::Duration;

@@ -21,4 +21,5 @@ mod rescuing;
 mod settling;
 mod states;
 mod support;
+mod trials;
 mod turns;

@@ -110,10 +110,11 @@ fn the_search_for_other_clocks_finds_them() {
 
 /// Pauses that are no waits: the helper that looks again and again, and work that takes its time. Each file with how many
 /// it has, and why.
-const PAUSES: [(&str, usize, &str); 9] = [
+const PAUSES: [(&str, usize, &str); 10] = [
     ("tests/src/wait.rs", 1, "looks again and again"),
     ("tests/src/bin/test-worker/main.rs", 4, "looks for a test's signal, and takes its time, as its handler's work"),
     ("tests/src/bin/test-worker/puppet.rs", 1, "looks for an order"),
+    ("tests/tests/fence/trials.rs", 1, "a moment of chance, at which a process is stopped"),
     ("tests/tests/mirror/restore.rs", 1, "the rate of a writer"),
     ("tests/tests/moves/live.rs", 1, "the rate of a writer"),
     ("tests/tests/runner/leases.rs", 4, "handlers that take their time, and a rescuer's rate"),
