@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Where a connection is cut. Counted in bytes from the first of the statement's request or answer; never so late that
@@ -26,6 +27,8 @@ pub enum Cut {
 struct Orders {
     armed: Option<(String, Cut)>,
     done: usize,
+    /// The next statement with these words waits.
+    held: Option<String>,
 }
 
 /// A listener on loopback; its connections end when it is dropped.
@@ -33,7 +36,15 @@ struct Orders {
 pub struct Proxy {
     port: u16,
     orders: Arc<Mutex<Orders>>,
+    hold: Arc<Hold>,
     task: JoinHandle<()>,
+}
+
+/// Where a statement waits until it may go on.
+#[derive(Debug, Default)]
+struct Hold {
+    reached: Notify,
+    released: Notify,
 }
 
 impl Proxy {
@@ -46,18 +57,19 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let orders = Arc::<Mutex<Orders>>::default();
-        let given = Arc::clone(&orders);
+        let hold = Arc::<Hold>::default();
+        let (given, gate) = (Arc::clone(&orders), Arc::clone(&hold));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let given = Arc::clone(&given);
+                let (given, gate) = (Arc::clone(&given), Arc::clone(&gate));
                 connections.spawn(async move {
                     // A server that is away, or whoever hangs up: for both sides the connection is over.
-                    let _ = Connection::default().carry(client, server, &given).await;
+                    let _ = Connection::default().carry(client, server, &given, &gate).await;
                 });
             }
         });
-        Self { port, orders, task }
+        Self { port, orders, hold, task }
     }
 
     /// The same database as `url`'s, through here.
@@ -72,6 +84,21 @@ impl Proxy {
     /// The next statement that has `words` in its text is cut, once.
     pub fn cut(&self, words: &str, at: Cut) {
         self.orders().armed = Some((words.to_owned(), at));
+    }
+
+    /// The next statement that has `words` in its text waits before the server hears of it, once.
+    pub fn hold(&self, words: &str) {
+        self.orders().held = Some(words.to_owned());
+    }
+
+    /// Waits until it does.
+    pub async fn until_held(&self) {
+        self.hold.reached.notified().await;
+    }
+
+    /// Lets it go on.
+    pub fn release(&self) {
+        self.hold.released.notify_one();
     }
 
     /// How often a connection was cut.
@@ -102,6 +129,8 @@ struct Connection {
     started: bool,
     /// Prepared statements by name.
     statements: HashMap<Vec<u8>, String>,
+    /// The statement at hand is to wait.
+    held: bool,
     /// The statement at hand is to be cut here.
     doomed: Option<Cut>,
     /// The doomed request and its answer, as far as they are known.
@@ -110,7 +139,13 @@ struct Connection {
 }
 
 impl Connection {
-    async fn carry(mut self, mut client: TcpStream, server: SocketAddr, orders: &Mutex<Orders>) -> std::io::Result<()> {
+    async fn carry(
+        mut self,
+        mut client: TcpStream,
+        server: SocketAddr,
+        orders: &Mutex<Orders>,
+        hold: &Hold,
+    ) -> std::io::Result<()> {
         let mut server = TcpStream::connect(server).await?;
         for side in [&client, &server] {
             side.set_nodelay(true)?;
@@ -125,6 +160,10 @@ impl Connection {
                     while let Some(message) = next_message(&mut asked, self.started) {
                         self.started = true;
                         let whole = self.hear(&message, orders);
+                        if std::mem::take(&mut self.held) {
+                            hold.reached.notify_one();
+                            hold.released.notified().await;
+                        }
                         if self.doomed.is_none() {
                             server.write_all(&message).await?;
                         } else if whole {
@@ -174,6 +213,10 @@ impl Connection {
                 let mut orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
                 if orders.armed.as_ref().is_some_and(|(words, _)| text.contains(words.as_str())) {
                     self.doomed = orders.armed.take().map(|(_, cut)| cut);
+                }
+                if orders.held.as_ref().is_some_and(|words| text.contains(words.as_str())) {
+                    orders.held = None;
+                    self.held = true;
                 }
             }
             _ => {}

@@ -7,6 +7,7 @@ use domain::lease::Lease;
 use domain::queue::{self, Cancelled, Error, Fate, JobState, Renewed, Rescued, Settlement};
 use sqlx::Connection as _;
 use sqlx::postgres::PgPool;
+use tests::proxy::Proxy;
 
 use crate::support::{LEASE, Queue, completed};
 
@@ -120,6 +121,27 @@ async fn a_write_that_waited_for_a_takeover_is_lost() {
     assert_eq!(renew().await, [Renewed::Lost]);
     assert_eq!(settle.await.expect("done"), Fate::Lost);
     assert_eq!(q.complete(successor.lease).await, Fate::Settled(JobState::Completed));
+}
+
+/// Case (l): the first try of an outcome is late, not lost, and commits between the second try's two looks: at what was
+/// settled before, and at what is still held.
+#[tokio::test]
+async fn a_second_try_that_the_first_one_overtakes_between_its_looks_is_told_that_it_was_done() {
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let lease = q.lease().await.lease;
+    let proxy = Proxy::before(q.db.url()).await;
+    let pool = domain::db::connect_lazy(&proxy.url(q.db.url()), 1).expect("a URL");
+    let mut session = q.db.session().await;
+    let mut tx = session.begin().await.expect("a transaction");
+    let asked = [Settlement { lease, outcome: completed() }];
+    queue::settle(&mut tx, &asked).await.expect("settled, not yet committed");
+    proxy.hold("as a(id, fence)\n          join jobs j");
+    let second = settle_elsewhere(&pool, lease);
+    proxy.until_held().await;
+    tx.commit().await.expect("committed");
+    proxy.release();
+    assert_eq!(second.await.expect("done"), Fate::Already);
 }
 
 /// A check of the lease inside a domain transaction holds the row: no takeover slips in before that transaction ends.

@@ -105,6 +105,12 @@ async fn wait_for_rows(
 ) -> Result<(), sqlx::Error> {
     let began = Instant::now();
     let busy: HashSet<Lease> = super::renew::still_held(&mut *conn, leases).await?.into_iter().collect();
+    // Whoever held a row may have been an earlier try of the same settlement, which has committed between the two looks:
+    // the first one came too early to see it.
+    let ended: Vec<Lease> = leases.iter().copied().filter(|lease| !busy.contains(lease)).collect();
+    if !ended.is_empty() {
+        settled.extend(settled_before(&mut *conn, &ended).await?.into_iter().map(|lease| (lease, Fate::Already)));
+    }
     for settlement in settlements {
         if !busy.contains(&settlement.lease) || settled.contains_key(&settlement.lease) {
             continue;
