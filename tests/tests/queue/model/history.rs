@@ -1,17 +1,17 @@
 //! The player, which takes each step of a history on the database and on the model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use domain::ids::{JobId, Kind, WorkerId};
 use domain::lease::Lease;
-use domain::queue::{self, Enqueued, Error, Fate, JobState, NewJob, Outcome, Renewed, Settlement, WorkerSpec};
-use serde_json::json;
+use domain::queue::{self, Enqueued, JobState, NewJob, WorkerSpec};
 use sqlx::pool::PoolConnection;
 use sqlx::{Postgres, Row as _};
 
-use super::reference::{LEASE_S, Model, Refusal};
-use super::steps::{Ending, KINDS, NewRow, QUEUES, Step, TICK_S, WORKERS};
+use super::calls::Call;
+use super::reference::{LEASE_S, Model};
+use super::steps::{KINDS, NewRow, QUEUES, Step, TICK_S, WORKERS};
 use crate::support::{Queue, job, queue_name};
 
 /// What is compared of a job after each step.
@@ -28,11 +28,15 @@ struct Seen {
 }
 
 pub struct Player<'a> {
-    q: &'a Queue,
-    conn: PoolConnection<Postgres>,
-    model: Model,
-    ids: Vec<JobId>,
-    leases: Vec<Lease>,
+    pub(super) q: &'a Queue,
+    pub(super) conn: PoolConnection<Postgres>,
+    pub(super) model: Model,
+    pub(super) ids: Vec<JobId>,
+    pub(super) leases: Vec<Lease>,
+    /// Writes of holders that were stopped, in the order of their stopping.
+    asleep: VecDeque<Call>,
+    /// The last call.
+    pub(super) last: Option<Call>,
     states: BTreeMap<JobId, JobState>,
     /// Every change of a state that was seen.
     pub edges: BTreeSet<(JobState, JobState)>,
@@ -46,8 +50,8 @@ impl<'a> Player<'a> {
             .execute(&mut *conn)
             .await
             .expect("an empty queue");
-        let (model, states, edges) = Default::default();
-        Self { q, conn, model, ids: Vec::new(), leases: Vec::new(), states, edges }
+        let (model, states, edges, asleep) = Default::default();
+        Self { q, conn, model, ids: Vec::new(), leases: Vec::new(), asleep, last: None, states, edges }
     }
 
     /// Takes one step on both sides; says what differs.
@@ -56,30 +60,25 @@ impl<'a> Player<'a> {
         match step {
             Step::Enqueue(new) => self.enqueue(new).await?,
             Step::Lease { worker, limit } => self.lease(*worker, *limit).await?,
-            Step::Settle(endings) => self.settle(endings).await?,
-            Step::Renew { lease } => {
-                if let Some(no) = self.some_lease(*lease) {
-                    let life = Duration::from_secs(LEASE_S.unsigned_abs());
-                    let told = queue::renew(&mut self.conn, &[(self.leases[no], life)]).await.map_err(text)?;
-                    let wanted = match self.model.renew(no) {
-                        None => Renewed::Lost,
-                        Some(false) => Renewed::Alive,
-                        Some(true) => Renewed::CancelRequested { reason: "asked".to_owned() },
-                    };
-                    same("the renewal", &told, &vec![wanted])?;
-                }
+            Step::Write(write) => {
+                let call = self.prepare(write);
+                self.make(call).await?;
             }
-            Step::Record { lease } => {
+            Step::Stop(write) => {
+                let call = self.prepare(write);
+                self.asleep.extend(call);
+            }
+            Step::Wake => {
+                let call = self.asleep.pop_front();
+                self.make(call).await?;
+            }
+            Step::Again => {
+                let call = self.last.clone();
+                self.make(call).await?;
+            }
+            Step::CancelWhileSettling { lease, ending } => {
                 if let Some(no) = self.some_lease(*lease) {
-                    // A cursor of its own: the same step again is no second one.
-                    let cursor = json!(self.model.step);
-                    let done = queue::append_step(&mut self.conn, self.leases[no], "s", &cursor, &json!({})).await;
-                    let accepted = match done {
-                        Ok(()) => true,
-                        Err(Error::LeaseLost(_)) => false,
-                        Err(other) => return Err(text(other)),
-                    };
-                    same("the step", &accepted, &self.model.step(no))?;
+                    self.cancel_while_settling(no, ending).await?;
                 }
             }
             Step::Rescue { limit } => {
@@ -97,16 +96,12 @@ impl<'a> Player<'a> {
                 same("the ignored cancels", &done, &self.model.cancel_ignored(2))?;
             }
             Step::Cancel { job } => {
-                if let Some(i) = self.some_job(*job) {
-                    let done = queue::cancel(&mut self.conn, self.ids[i], "asked", None).await;
-                    same("the cancel", &refusal(done)?, &self.model.cancel(i))?;
-                }
+                let call = self.some_job(*job).map(Call::Cancel);
+                self.make(call).await?;
             }
             Step::Retry { job } => {
-                if let Some(i) = self.some_job(*job) {
-                    let done = queue::retry(&mut self.conn, self.ids[i], None).await;
-                    same("the retry", &refusal(done)?, &self.model.retry(i))?;
-                }
+                let call = self.some_job(*job).map(Call::Retry);
+                self.make(call).await?;
             }
             Step::Advance { ticks } => {
                 self.model.now_s += ticks * TICK_S;
@@ -114,10 +109,11 @@ impl<'a> Player<'a> {
             }
         }
         self.compare_running().await?;
+        self.hold_invariants().await?;
         self.compare().await
     }
 
-    fn some_lease(&self, n: usize) -> Option<usize> {
+    pub(super) fn some_lease(&self, n: usize) -> Option<usize> {
         n.checked_rem(self.leases.len()).map(|back| self.leases.len() - 1 - back)
     }
 
@@ -126,12 +122,20 @@ impl<'a> Player<'a> {
     }
 
     async fn enqueue(&mut self, new: &NewRow) -> Result<(), String> {
+        let asked = self.asked(new, JobId::generate()).await;
+        let made = queue::enqueue(&mut self.conn, &asked).await.map_err(text)?;
+        let wanted = self.enqueued(new, asked.id);
+        same("the enqueue", &made, &wanted)
+    }
+
+    pub(super) async fn asked(&self, new: &NewRow, id: JobId) -> NewJob {
         let run_at = if new.delay_s > 0 {
             Some(self.q.db.clock().now().await + Duration::from_secs(new.delay_s.unsigned_abs()))
         } else {
             None
         };
-        let asked = NewJob {
+        NewJob {
+            id,
             kind: Kind::new(KINDS[new.kind]).expect("a name"),
             queue: queue_name(QUEUES[new.queue]),
             priority: new.priority,
@@ -141,16 +145,18 @@ impl<'a> Player<'a> {
             max_interruptions: new.max_interruptions,
             protected: new.protected,
             ..job()
-        };
-        let made = queue::enqueue(&mut self.conn, &asked).await.map_err(text)?;
-        let wanted = match self.model.enqueue(new) {
+        }
+    }
+
+    /// What the model makes of an enqueue.
+    pub(super) fn enqueued(&mut self, new: &NewRow, id: JobId) -> Enqueued {
+        match self.model.enqueue(new) {
             Ok(_) => {
-                self.ids.push(asked.id);
-                Enqueued::Created(asked.id)
+                self.ids.push(id);
+                Enqueued::Created(id)
             }
             Err(holder) => Enqueued::Existing(self.ids[holder]),
-        };
-        same("the enqueue", &made, &wanted)
+        }
     }
 
     async fn lease(&mut self, worker: usize, limit: u16) -> Result<(), String> {
@@ -173,26 +179,6 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    async fn settle(&mut self, endings: &[(usize, Ending)]) -> Result<(), String> {
-        let mut asked: Vec<(usize, &Ending)> = Vec::new();
-        for (n, ending) in endings {
-            if let Some(no) = self.some_lease(*n)
-                && asked.iter().all(|(other, _)| *other != no)
-            {
-                asked.push((no, ending));
-            }
-        }
-        let settlements: Vec<Settlement> =
-            asked.iter().map(|(no, e)| Settlement { lease: self.leases[*no], outcome: e.outcome() }).collect();
-        let fates = match completions(&settlements) {
-            // As a worker does it: what completes goes the short way.
-            Some(done) => queue::complete_swiftly(&mut self.conn, &done).await.map_err(text)?,
-            None => queue::settle(&mut self.conn, &settlements).await.map_err(text)?,
-        };
-        let wanted: Vec<Fate> = asked.iter().map(|(no, e)| self.model.settle(*no, e)).collect();
-        same("the fates", &fates, &wanted)
-    }
-
     /// Every running job is found by its batch, once, and nothing else is.
     async fn compare_running(&mut self) -> Result<(), String> {
         let stray: i64 = sqlx::query_scalar(
@@ -205,6 +191,39 @@ impl<'a> Player<'a> {
         .await
         .map_err(text)?;
         same("running jobs that their batches do not name once", &stray, &0)
+    }
+
+    /// What no answer tells: the steps of a job stand in the order of its leases, none is of a lease that there never was,
+    /// nothing is settled under a fence that is not its newest or older, and what is over holds nothing.
+    async fn hold_invariants(&mut self) -> Result<(), String> {
+        let broken: Vec<String> = sqlx::query_scalar(
+            "select 'an older step behind a newer one: ' || job_id
+               from (select job_id, fence < lag(fence) over (partition by job_id order by seq) as back from job_steps) s
+              where back
+              union all
+             select 'a step of a lease that never was: ' || s.job_id
+               from job_steps s
+               join (select id, fence from jobs union all select id, fence from jobs_finished) j on j.id = s.job_id
+              where s.fence > j.fence
+              union all
+             select 'settled under a fence to come: ' || id
+               from (select id, fence, settled_fence from jobs union all
+                     select id, fence, settled_fence from jobs_finished) j
+              where settled_fence > fence
+              union all
+             select 'a lease without a holder, or a holder without a lease: ' || id
+               from jobs
+              where (state = 'running') <> (worker_id is not null and lease_expires_at is not null)
+              union all
+             select 'two attempts of one lease: ' || job_id
+               from job_attempts
+              group by job_id, last_fence
+             having count(*) > 1",
+        )
+        .fetch_all(&mut *self.conn)
+        .await
+        .map_err(text)?;
+        same("broken invariants", &broken, &Vec::new())
     }
 
     /// Every job of the database is the model's, and every change of a state is an edge that the program names.
@@ -270,35 +289,11 @@ impl<'a> Player<'a> {
     }
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Result<(), String> {
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what}: found {found:?}, the model says {wanted:?}")) }
 }
 
-fn refusal<T>(answer: Result<T, Error>) -> Result<Result<T, Refusal>, String> {
-    match answer {
-        Ok(value) => Ok(Ok(value)),
-        Err(Error::Conflict { state, .. }) => Ok(Err(Refusal::Conflict(state))),
-        Err(Error::NotFound(_)) => Ok(Err(Refusal::Absent)),
-        Err(other) => Err(text(other)),
-    }
-}
-
-fn text(error: impl std::error::Error) -> String {
+pub(super) fn text(error: impl std::error::Error) -> String {
     let source = error.source().map(ToString::to_string).unwrap_or_default();
     format!("{error}: {source}")
-}
-
-/// What `settlements` complete, where that is all that they do.
-fn completions(settlements: &[Settlement]) -> Option<Vec<(Lease, &serde_json::Value)>> {
-    settlements
-        .iter()
-        .map(|settlement| match &settlement.outcome {
-            Outcome::Completed { result } => Some((settlement.lease, result)),
-            Outcome::Failed { .. }
-            | Outcome::Snoozed { .. }
-            | Outcome::Discarded { .. }
-            | Outcome::Cancelled { .. }
-            | Outcome::Released => None,
-        })
-        .collect()
 }

@@ -1,5 +1,6 @@
 //! Random histories against a model of the queue that fits in memory: seeded, shrinking, compared after every step.
 
+mod calls;
 mod history;
 mod reference;
 mod steps;

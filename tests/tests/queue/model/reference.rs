@@ -32,6 +32,8 @@ pub struct Row {
     pub expires_s: i64,
     pub cancel_asked_s: Option<i64>,
     pub steps: usize,
+    /// Who wrote the last step, and its cursor.
+    last_step: Option<(LeaseNo, usize)>,
     /// Leases that settled this job and would be told so again.
     already: BTreeSet<LeaseNo>,
 }
@@ -79,6 +81,7 @@ impl Model {
             expires_s: 0,
             cancel_asked_s: None,
             steps: 0,
+            last_step: None,
             already: BTreeSet::new(),
         });
         Ok(self.rows.len() - 1)
@@ -123,9 +126,13 @@ impl Model {
         })
     }
 
-    pub fn step(&mut self, lease: LeaseNo) -> bool {
+    /// Whether the step is accepted; the last one again is no second one.
+    pub fn step(&mut self, lease: LeaseNo, cursor: usize) -> bool {
         let holds = self.holds(lease);
-        self.rows[self.leases[lease]].steps += usize::from(holds);
+        let row = &mut self.rows[self.leases[lease]];
+        if holds && row.last_step.replace((lease, cursor)) != Some((lease, cursor)) {
+            row.steps += 1;
+        }
         holds
     }
 

@@ -56,20 +56,51 @@ impl Ending {
     }
 }
 
-/// One step. Jobs and leases are counted from the newest, modulo how many there ever were: so many are stale.
+/// What a holder writes. Leases are counted from the newest, modulo how many there ever were: so many are stale.
+#[derive(Debug, Clone)]
+pub enum Write {
+    Renew { lease: usize },
+    Record { lease: usize },
+    Child { lease: usize, new: NewRow },
+    Settle(Vec<(usize, Ending)>),
+}
+
+/// One step. Jobs are counted as leases are.
 #[derive(Debug, Clone)]
 pub enum Step {
     Enqueue(NewRow),
-    Lease { worker: usize, limit: u16 },
-    Renew { lease: usize },
-    Record { lease: usize },
-    Settle(Vec<(usize, Ending)>),
-    Rescue { limit: u16 },
-    Stage { limit: u16 },
+    Lease {
+        worker: usize,
+        limit: u16,
+    },
+    Write(Write),
+    /// A holder is stopped with this write on its way.
+    Stop(Write),
+    /// The holder that was stopped first wakes, and its write arrives.
+    Wake,
+    /// The last call arrives once more.
+    Again,
+    /// A cancel of the lease's job, which waits for the outcome that is being recorded.
+    CancelWhileSettling {
+        lease: usize,
+        ending: Ending,
+    },
+    Rescue {
+        limit: u16,
+    },
+    Stage {
+        limit: u16,
+    },
     CancelIgnored,
-    Cancel { job: usize },
-    Retry { job: usize },
-    Advance { ticks: i64 },
+    Cancel {
+        job: usize,
+    },
+    Retry {
+        job: usize,
+    },
+    Advance {
+        ticks: i64,
+    },
 }
 
 pub fn step() -> impl Strategy<Value = Step> {
@@ -97,12 +128,20 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => Just(Ending::Cancel),
         1 => Just(Ending::Release),
     ];
+    let write = prop_oneof![
+        2 => lease.clone().prop_map(|lease| Write::Renew { lease }),
+        2 => lease.clone().prop_map(|lease| Write::Record { lease }),
+        1 => (lease.clone(), new.clone()).prop_map(|(lease, new)| Write::Child { lease, new }),
+        5 => prop::collection::vec((lease.clone(), ending.clone()), 1..4).prop_map(Write::Settle),
+    ];
     prop_oneof![
         5 => new.prop_map(Step::Enqueue),
         6 => (0..WORKERS.len(), 1..4_u16).prop_map(|(worker, limit)| Step::Lease { worker, limit }),
-        2 => lease.clone().prop_map(|lease| Step::Renew { lease }),
-        2 => lease.clone().prop_map(|lease| Step::Record { lease }),
-        5 => prop::collection::vec((lease, ending), 1..4).prop_map(Step::Settle),
+        9 => write.clone().prop_map(Step::Write),
+        2 => write.prop_map(Step::Stop),
+        2 => Just(Step::Wake),
+        2 => Just(Step::Again),
+        1 => (lease, ending).prop_map(|(lease, ending)| Step::CancelWhileSettling { lease, ending }),
         3 => (1..5_u16).prop_map(|limit| Step::Rescue { limit }),
         3 => (1..5_u16).prop_map(|limit| Step::Stage { limit }),
         1 => Just(Step::CancelIgnored),
