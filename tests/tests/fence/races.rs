@@ -3,8 +3,9 @@
 use domain::queue::{self, Cancelled, Error, JobState};
 use serde_json::{Value, json};
 use tests::gate::Gate;
+use tests::wait::until;
 
-use crate::support::{Bench, LEASE, Puppet, rows};
+use crate::support::{Bench, LEASE, PATIENCE, Puppet, rows};
 
 /// A job whose lease has expired under a living holder, and a process whose rescue has just read that it has.
 async fn rescue_at_the_gate(bench: &Bench, gate: &Gate) -> (Puppet, domain::lease::Lease, Puppet, usize) {
@@ -87,19 +88,32 @@ async fn a_cancel_that_meets_a_completion_in_flight_is_refused() {
     assert!(matches!(told, Err(Error::Conflict { state: JobState::Completed, .. })), "{told:?}");
 }
 
-/// Case (k), the other way: the cancel has asked and has not committed when the process completes. What was done is done.
+/// Case (k), the other way: the cancel has asked and has not committed when the process completes. What was done is done,
+/// whether its short way met the cancel or the longer one, which it takes around rows that others hold.
 #[tokio::test]
 async fn a_completion_that_meets_a_cancel_in_flight_completes() {
     let bench = Bench::start().await;
     let holder = bench.puppet("holder");
-    bench.enqueue("test.tick", json!({})).await;
-    let lease = holder.lease_one().await;
-    let mut tx = bench.db.pool().begin().await.expect("a transaction");
-    assert_eq!(queue::cancel(&mut tx, lease.job, "please", None).await.expect("asked"), Cancelled::Requested);
-    let completion = holder.order(&json!({"do": "settle", "outcome": "complete"}));
-    bench.db.until_blocked().await;
-    assert_eq!(holder.answered(completion), None::<Value>, "it waits");
-    tx.commit().await.expect("committed");
-    assert_eq!(holder.answer(completion).await, json!(["completed"]));
-    assert_eq!(bench.job(lease.job).await.state, JobState::Completed);
+    for waits_in in ["delete from jobs", "for update"] {
+        bench.enqueue("test.tick", json!({})).await;
+        let lease = holder.lease_one().await;
+        let mut tx = bench.db.pool().begin().await.expect("a transaction");
+        assert_eq!(queue::cancel(&mut tx, lease.job, "please", None).await.expect("asked"), Cancelled::Requested);
+        let completion = holder.order(&json!({"do": "settle", "outcome": "complete"}));
+        until(&format!("the completion waits in {waits_in}"), PATIENCE, || async {
+            let waiting: Vec<String> = sqlx::query_scalar(
+                "select query from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+            )
+            .fetch_all(bench.db.pool())
+            .await
+            .expect("the database answers");
+            waiting.iter().any(|query| query.contains(waits_in)).then_some(())
+        })
+        .await;
+        assert_eq!(holder.answered(completion), None::<Value>, "it waits");
+        tx.commit().await.expect("committed");
+        assert_eq!(holder.answer(completion).await, json!(["completed"]));
+        assert_eq!(bench.job(lease.job).await.state, JobState::Completed);
+        holder.ask(json!({"do": "forget"})).await;
+    }
 }
