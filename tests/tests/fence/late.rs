@@ -1,9 +1,9 @@
 //! Late writes of real processes, one at a time: each process does what the test orders, so that each case happens as it
 //! is told and not by chance.
 
-use domain::ids::JobId;
+use domain::ids::{JobId, QueueName};
 use domain::lease::Lease;
-use domain::queue::{self, JobState};
+use domain::queue::{self, JobState, Limits};
 use sandbox::exec::Signal;
 use serde_json::json;
 
@@ -104,6 +104,37 @@ async fn a_woken_process_enqueues_no_child() {
     assert_eq!(tries().await, 1, "its successor has finished");
 }
 
+/// Case (g), Q-034: a zombie frees no place under a limit that its successor has. The place of a holder that was killed is
+/// taken until its job is taken over, and no longer.
+#[tokio::test]
+async fn a_woken_process_does_not_free_its_successors_place_under_a_limit() {
+    let bench = Bench::start().await;
+    let [zombie, successor, third] = ["zombie", "successor", "third"].map(|name| bench.puppet(name));
+    let one = Limits { running: Some(1), running_per_key: Some(1), starts_per_key: None };
+    let default = QueueName::new("default").expect("a name");
+    queue::set_limits(&mut *bench.conn().await, &default, &one, None, "a test", None).await.expect("limits");
+    let (first, second) = (bench.enqueue_keyed("test.tick", "a").await, bench.enqueue_keyed("test.tick", "a").await);
+    assert_eq!(zombie.lease_one().await.job, first);
+    stop(&bench, &zombie).await;
+    third.leases_nothing().await;
+
+    bench.expire_and_rescue().await;
+    assert_eq!(successor.lease_one().await.job, first);
+    zombie.process.signal(Signal::CONT);
+    refused_everything(&bench, &zombie).await;
+    third.leases_nothing().await;
+
+    successor.process.kill9();
+    third.leases_nothing().await;
+    bench.expire_and_rescue().await;
+    assert_eq!(third.lease_one().await.job, first);
+    refused_everything(&bench, &zombie).await;
+    let fourth = bench.puppet("fourth");
+    fourth.leases_nothing().await;
+    assert_eq!(third.settle("complete").await, ["completed"]);
+    assert_eq!(fourth.lease_one().await.job, second, "its end made room");
+}
+
 /// Case (h), Q-010: a second process under the same host name and process number is another worker. The first one's
 /// lease is none of its own, and when it leases the same job, the first is a stranger.
 #[tokio::test]
@@ -118,7 +149,7 @@ async fn a_process_under_a_dead_ones_host_and_pid_is_a_stranger_to_its_lease() {
     let workers = queue::list_workers(&mut *bench.conn().await, 10).await.expect("the database answers");
     let names: Vec<_> = workers.iter().map(|w| (w.host.as_str(), w.pid)).collect();
     assert_eq!(names, [("pod-0", 1), ("pod-0", 1)], "two workers under one name");
-    assert_eq!(second.lease(0).await, [], "what the first holds is not due");
+    second.leases_nothing().await;
     assert_eq!(bench.lease_of(stale.job).await, Some(held.clone()), "and its lease is as it was");
 
     bench.expire_and_rescue().await;

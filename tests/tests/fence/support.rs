@@ -116,6 +116,11 @@ impl Puppet {
         pairs.into_iter().map(|(job, fence)| Lease { job, fence }).collect()
     }
 
+    /// Asks for jobs and gets none.
+    pub async fn leases_nothing(&self) {
+        assert_eq!(self.ask(json!({"do": "lease", "limit": 5})).await, json!([]), "nothing is due");
+    }
+
     /// Leases the one job that is due.
     pub async fn lease_one(&self) -> Lease {
         self.lease(1).await[0]
@@ -181,6 +186,12 @@ impl Bench {
 
     pub async fn enqueue(&self, kind: &'static str, args: Value) -> JobId {
         let job = NewJob::new(&KindSpec::new::<Value>(kind, "A kind of the tests."), args);
+        queue::enqueue(&mut *self.conn().await, &job).await.expect("a valid job").job()
+    }
+
+    /// Enqueues a job under a concurrency key.
+    pub async fn enqueue_keyed(&self, kind: &'static str, key: &str) -> JobId {
+        let job = NewJob::new(&KindSpec::new::<Value>(kind, "A kind of the tests."), json!({})).keyed(key);
         queue::enqueue(&mut *self.conn().await, &job).await.expect("a valid job").job()
     }
 
@@ -292,6 +303,7 @@ pub async fn rows(db: &Database) -> Value {
              'jobs', (select jsonb_agg(to_jsonb(t) order by t.id) from jobs t),
              'finished', (select jsonb_agg(to_jsonb(t) order by t.id) from jobs_finished t),
              'attempts', (select jsonb_agg(to_jsonb(t) order by t.last_fence) from job_attempts t),
+             'slots', (select jsonb_agg(to_jsonb(t) order by t.queue, t.what, t.key, t.n) from slots t),
              'steps', (select jsonb_agg(to_jsonb(t) order by t.job_id, t.seq) from job_steps t),
              'logs', (select jsonb_agg(to_jsonb(t) order by t.job_id, t.seq) from job_logs t))",
     )
