@@ -139,7 +139,7 @@ async fn cancel_retry_and_run_again_work_through_a_pooler() {
     client.cancel(id, &reason, None).await.expect("asked to end");
     until_state(&server.db, JobId(id), JobState::Cancelled).await;
 
-    let again = client.run_again(id, &reason, None).await.expect("a new job").value;
+    let again = client.run_again(id, &reason, None, None).await.expect("a new job").value;
     until_state(&server.db, JobId(again.id), JobState::Running).await;
     client.cancel(again.id, &reason, None).await.expect("asked to end");
     until_state(&server.db, JobId(again.id), JobState::Cancelled).await;
