@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use domain::ids::WorkerId;
-use domain::queue::JobState;
+use domain::ids::{QueueName, WorkerId};
+use domain::queue::{self, JobState, Limits};
 use fastrand::Rng;
 use sandbox::exec::Signal;
 use serde_json::{Value, json};
 use tests::trials::{chance, trials};
+use tests::wait::until;
 
-use crate::support::{Bench, Puppet};
+use crate::support::{Bench, LEASE, PATIENCE, Puppet};
 
 /// At most about as long as a process takes for a write.
 async fn a_moment(chance: &mut Rng, limit_us: u64) {
@@ -113,4 +114,42 @@ async fn a_process_killed_anywhere_in_a_write_leaves_its_job_to_be_done_once() {
         }
     }
     eprintln!("{in_time} completions came in time, {late} jobs were done by another");
+}
+
+/// A SIGKILL somewhere in a lease under a limit of one: whether the lease was committed or not, the place is never
+/// taken twice, and is free when the dead one's lease was taken over.
+#[tokio::test]
+async fn a_process_killed_anywhere_in_a_lease_keeps_no_place_under_a_limit() {
+    let bench = Bench::start().await;
+    let (successor, other) = (bench.puppet("successor"), bench.puppet("other"));
+    let one = Limits { running: Some(1), running_per_key: Some(1), starts_per_key: None };
+    let default = QueueName::new("default").expect("a name");
+    queue::set_limits(&mut *bench.conn().await, &default, &one, None, "a test", None).await.expect("limits");
+    let mut leased = 0;
+    for trial in 0..trials() {
+        let mut chance = chance(trial);
+        let id = bench.enqueue_keyed("test.tick", if chance.bool() { "a" } else { "b" }).await;
+        let victim = bench.puppet(&format!("victim-{trial}"));
+        // It is connected: the kill meets the lease and not its start.
+        victim.ask(json!({"do": "sweep"})).await;
+        victim.order(&json!({"do": "lease", "limit": 1}));
+        a_moment(&mut chance, 6000).await;
+        victim.process.kill9();
+        until("the job is leased again", PATIENCE, || async {
+            bench.db.clock().advance(LEASE * 2).await;
+            queue::rescue_expired(&mut *bench.conn().await, 10).await.expect("the database answers");
+            let got = successor.ask(json!({"do": "lease", "limit": 1})).await;
+            (got != json!([])).then_some(())
+        })
+        .await;
+        bench.enqueue_keyed("test.tick", "a").await;
+        other.leases_nothing().await;
+        assert_eq!(successor.settle("complete").await, ["completed"], "trial {trial}");
+        successor.ask(json!({"do": "forget"})).await;
+        other.lease_one().await;
+        assert_eq!(other.settle("complete").await, ["completed"], "trial {trial}: the place was free");
+        other.ask(json!({"do": "forget"})).await;
+        leased += bench.job(id).await.interruptions;
+    }
+    eprintln!("{leased} of the dead had leased");
 }
