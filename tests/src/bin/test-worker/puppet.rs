@@ -102,7 +102,14 @@ impl Puppet<'_> {
         for _ in 0..2 {
             let left = limit.saturating_sub(u16::try_from(leased.len())?);
             let turns = std::mem::take(&mut self.turns);
-            let request = PollRequest { limit: left, ended: &[], look: false, wall_clock: None, turns: Some(&turns) };
+            let request = PollRequest {
+                limit: left,
+                ended: &[],
+                look: false,
+                wall_clock: None,
+                turns: Some(&turns),
+                low_water: None,
+            };
             let polled = self.store.poll(&self.worker, &request).await?;
             leased.extend(polled.leased);
             self.turns = polled.turns;
