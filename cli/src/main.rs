@@ -1,6 +1,6 @@
 //! `leasehold`: every role and every operator's verb in one binary.
 //!
-//! Roles (`api`, `worker`, `migrate`), `doctor`, `key bootstrap` and the sandbox (`dev`, `demo`) act directly;
+//! Roles (`api`, `worker`, `migrate`), `doctor`, `prune`, `key bootstrap` and the sandbox (`dev`, `demo`) act directly;
 //! all other verbs go through the API, where they are authorised and audited.
 
 mod client;
@@ -18,6 +18,7 @@ mod log;
 mod output;
 mod pages;
 mod parse;
+mod retention;
 mod roles;
 mod runtime;
 mod settings;

@@ -8,6 +8,7 @@ mod instance;
 mod job;
 mod key;
 mod migrate;
+mod prune;
 mod queue;
 mod region;
 mod sandbox;
@@ -60,6 +61,8 @@ enum Command {
     Migrate(migrate::Args),
     /// Find what is wrong with an installation, and what to do about it
     Doctor(doctor::Args),
+    /// Remove finished jobs and other things that are past their time
+    Prune(prune::Args),
     /// Run the whole of Leasehold on this machine, for a developer
     Dev(sandbox::Dev),
     /// Watch one real move that proves itself
@@ -141,6 +144,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Demo(args) => sandbox::demo(&context, &args),
         Command::Migrate(args) => migrate::run(&context, &args),
         Command::Doctor(args) => doctor::run(&context, &args),
+        Command::Prune(args) => prune::run(&context, &args),
         Command::Job(command) => job::run(&context, command),
         Command::Queue(command) => queue::run(&context, command),
         Command::Instance(command) => instance::run(&context, command),

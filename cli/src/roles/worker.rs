@@ -72,7 +72,8 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         ..RunnerConfig::default()
     };
-    let store = PgLeaseStore::new(&pool);
+    let kept = settings.switch(&table::PRUNE_BY_WORKERS).then(|| crate::retention::of(settings));
+    let store = PgLeaseStore::new(&pool).keeping(kept);
     let store = Arc::new(if settings.switch(&table::DATABASE_HINTS) { store } else { store.without_hints() });
     let running = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone());
     let (ended, kept) = until_both_end(running, keeping, &shutdown).await;

@@ -134,6 +134,12 @@ impl Settings {
         Duration::from_secs(u64::from(self.number(setting)))
     }
 
+    /// A number of hours. Only for settings with a default.
+    pub(crate) fn hours(&self, setting: &Setting) -> Duration {
+        debug_assert!(setting.key.ends_with("_hours"), "{} is not in hours", setting.key);
+        Duration::from_secs(3600 * u64::from(self.number(setting)))
+    }
+
     /// A switch; off where it is not set.
     pub(crate) fn switch(&self, setting: &Setting) -> bool {
         matches!(self.get(setting), Some((Value::Switch(true), _)))

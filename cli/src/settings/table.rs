@@ -3,7 +3,7 @@
 use super::Bounds;
 
 /// The sections of docs/configuration.md, by the first word of a setting's name.
-pub(crate) const SECTIONS: [(&str, &str); 8] = [
+pub(crate) const SECTIONS: [(&str, &str); 9] = [
     ("", "The API that commands speak to"),
     ("log", "Logs"),
     ("database", "The database"),
@@ -11,6 +11,7 @@ pub(crate) const SECTIONS: [(&str, &str); 8] = [
     ("worker", "`leasehold worker`"),
     ("node", "A box: `leasehold worker` with a node"),
     ("s3", "The object store of a box"),
+    ("prune", "Pruning: `leasehold worker` and `leasehold prune`"),
     ("dev", "`leasehold dev`"),
 ];
 
@@ -62,6 +63,9 @@ impl Setting {
     }
 }
 
+/// Hours that something is kept: an hour to ten years. Never less: a settlement that is repeated must find what it came to.
+const KEPT: Bounds = Bounds::Number(1, 87_600);
+
 macro_rules! settings {
     ($($name:ident = $setting:expr;)*) => {
         $(#[doc = concat!("See the row's own help: ", stringify!($name))] pub(crate) static $name: Setting = $setting;)*
@@ -79,7 +83,7 @@ settings! {
     LOG_FORMAT = Setting::new("log.format", Bounds::Choice(&["auto", "human", "json"]), "How log lines are written to stderr; `auto` writes for people on a terminal and JSON otherwise.").or("auto");
     LOG_FILTER = Setting::new("log.filter", Bounds::Text, "Which log lines are written: a level, or levels by module such as `info,workers=debug`.").or("info,sqlx=warn");
 
-    DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate`, by `doctor` and by `key bootstrap`; other commands never touch it.").secret();
+    DATABASE_URL = Setting::new("database.url", Bounds::Url(&["postgres", "postgresql"]), "The PostgreSQL database. Read by the roles `api`, `worker` and `migrate`, by `doctor`, `prune` and `key bootstrap`; other commands never touch it.").secret();
     DATABASE_MAX_CONNECTIONS = Setting::new("database.max_connections", Bounds::Number(2, 500), "Connections that one process opens at most.").or("16");
     DATABASE_POOLER = Setting::new("database.pooler", Bounds::Choice(&["none", "transaction"]), "What stands between this program and PostgreSQL. With `transaction`, a pooler such as PgBouncer that lends a session for one transaction: nothing is kept in a session, workers do not listen for hints, and timeouts are the role's; see docs/pgbouncer.md.").or("none");
     DATABASE_HINTS = Setting::new("database.hints", Bounds::Switch, "Whether idle workers hear of new jobs at once: whoever makes a job due notifies after its commit, and a worker listens on one connection more. Behind a transaction pooler it notifies and does not listen. With false, jobs wait for the next poll, a quarter of a second at most while somebody idles.").or("true");
@@ -111,6 +115,14 @@ settings! {
     S3_ENDPOINT = Setting::new("s3.endpoint", Bounds::Url(&["http", "https"]), "The object store, buckets by path; AWS where it is not set. `{region}` in it stands for the region of the bucket that is spoken to.").flag("s3-endpoint");
     S3_ACCESS_KEY_ID = Setting::new("s3.access_key_id", Bounds::Text, "The access key; without one, AWS's default chain: environment, profile, web identity, container, instance.").secret();
     S3_SECRET_ACCESS_KEY = Setting::new("s3.secret_access_key", Bounds::Text, "The secret access key.").secret();
+
+    PRUNE_BY_WORKERS = Setting::new("prune.by_workers", Bounds::Switch, "Whether workers remove what is over and past its time; `leasehold prune` does whenever it is run.").or("true");
+    PRUNE_COMPLETED_HOURS = Setting::new("prune.completed_hours", KEPT, "How long completed jobs are kept, at least: they go with their day, in UTC, up to a day later. A kind may have a time of its own for all its jobs. After a shorter time was set, run `leasehold prune` once: workers look at a day only when a time ends for it.").or("168");
+    PRUNE_CANCELLED_HOURS = Setting::new("prune.cancelled_hours", KEPT, "The same for cancelled jobs.").or("336");
+    PRUNE_DISCARDED_HOURS = Setting::new("prune.discarded_hours", KEPT, "The same for discarded jobs.").or("720");
+    PRUNE_WORKERS_HOURS = Setting::new("prune.workers_hours", KEPT, "How long workers are kept after they were last heard.").or("168");
+    PRUNE_THROUGHPUT_HOURS = Setting::new("prune.throughput_hours", KEPT, "How long the counts by minute are kept.").or("720");
+    PRUNE_REFUSED_WRITES_HOURS = Setting::new("prune.refused_writes_hours", KEPT, "How long refused writes are kept whose jobs are still there.").or("720");
 
     DEV_DIR = Setting::new("dev.dir", Bounds::Path, "Where `leasehold dev` keeps its database, buckets, logs and key.").or(".leasehold").flag("dir");
 }
@@ -165,7 +177,7 @@ mod tests {
             "api.max_listeners",
         ];
         for setting in ALL.iter().filter(|setting| matches!(setting.bounds, Bounds::Number(..))) {
-            let has_unit = ["_seconds", "_ms", "_bytes"].iter().any(|unit| setting.key.ends_with(unit));
+            let has_unit = ["_hours", "_seconds", "_ms", "_bytes"].iter().any(|unit| setting.key.ends_with(unit));
             assert!(has_unit || COUNTS.contains(&setting.key), "{}", setting.key);
         }
     }

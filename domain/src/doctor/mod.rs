@@ -1,8 +1,8 @@
 //! What is wrong with an installation, found by looking at its database, and what to do about each of it.
 //!
 //! A check reads a few facts (`store`) and a pure function decides (`queue`, `server`). Nothing is changed. Each check
-//! runs in a read-only transaction of its own, each of whose statements may take ten seconds, counts no further than a bound and says so where it
-//! stopped there; one that could not be made is told as such, and is no clean bill.
+//! runs in a read-only transaction of its own, each of whose statements may take ten seconds; it counts no further than a
+//! bound and says so where it stopped there. One that could not be made is told as such, and is no clean bill.
 //!
 //! # Extending
 //! Another check is a reading in `store`, a decision beside the others, and a line of [`examine`].

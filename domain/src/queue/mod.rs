@@ -28,6 +28,8 @@ mod low_water;
 mod operation;
 pub mod policy;
 mod poll;
+mod pruned;
+mod retention;
 pub mod state;
 mod store;
 mod view;
@@ -38,6 +40,8 @@ pub use low_water::LowWater;
 pub use operation::Operation;
 pub use policy::{Backoff, KindSpec};
 pub use poll::{Leased, Look, PollRequest, Polled, Renewed, Turns, WorkerSpec};
+pub use pruned::{FinishedJobs, Prunable, PruneStep, Pruned};
+pub use retention::{MIN_RETENTION, Retention};
 pub use state::JobState;
 pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
@@ -48,6 +52,7 @@ pub use store::maintenance::{add_throughput, cancel_ignored, ensure_partitions, 
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};
 pub use store::operate_again::run_again;
+pub use store::prune::{begin_pruning, prunable, prune_step};
 pub use store::read::{get, list};
 pub use store::read_parts::{
     attempts, attempts_before, logs, logs_after, newest_logs, newest_steps, steps, steps_after,

@@ -80,6 +80,8 @@ pub struct KindSpec {
     /// Whether its handlers may settle inside a transaction of their own: only where every worker that runs it
     /// has the queue's database at hand.
     pub local_db: bool,
+    /// How long its finished jobs are kept, however they ended; `None` leaves that to their end.
+    pub kept: Option<Duration>,
     /// JSON Schema of the arguments.
     pub schema: serde_json::Value,
 }
@@ -103,6 +105,7 @@ impl KindSpec {
             protected: false,
             public: true,
             local_db: false,
+            kept: None,
             schema: schemars::schema_for!(A).to_value(),
         }
     }

@@ -5,6 +5,7 @@ mod dev;
 mod doctor;
 mod instances;
 mod keys;
+mod prune;
 mod roles;
 mod settings;
 mod support;

@@ -53,7 +53,7 @@ async fn every_verb_that_makes_a_job_due_tells_its_queue_after_the_commit() {
     assert_eq!(due(&heard(&mut listener).await, "one"), 1, "a cancel tells nothing, a retry does");
 
     client.cancel(made.id, &Reason::default(), None).await.expect("cancelled");
-    client.run_again(made.id, &Reason::default(), None).await.expect("runs again");
+    client.run_again(made.id, &Reason::default(), None, None).await.expect("runs again");
     assert_eq!(due(&heard(&mut listener).await, "one"), 1);
 
     let jobs = ["two", "two", "three"].map(on).to_vec();

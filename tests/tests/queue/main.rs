@@ -16,6 +16,7 @@ mod low_water;
 mod model;
 mod operating;
 mod polling;
+mod pruning;
 mod races;
 mod rescuing;
 mod settling;

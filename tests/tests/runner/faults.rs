@@ -10,7 +10,7 @@ use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::hints::Hint;
 use domain::queue::{
-    Enqueued, Fate, NewJob, Operation, PollRequest, Polled, Progress, Renewed, Settlement, Step, WorkerSpec,
+    Enqueued, Fate, NewJob, Operation, PollRequest, Polled, Progress, PruneStep, Renewed, Settlement, Step, WorkerSpec,
 };
 use tests::db::Database;
 use tokio::sync::watch;
@@ -235,6 +235,10 @@ impl LeaseStore for Faulty {
 
     async fn tell(&self, hint: &Hint) -> Result<(), StoreError> {
         self.inner.tell(hint).await
+    }
+
+    async fn prune(&self) -> Result<PruneStep, StoreError> {
+        self.inner.prune().await
     }
 
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError> {

@@ -63,6 +63,8 @@ pub(super) const POLL_CAP: Duration = Duration::from_secs(3);
 pub(super) const BLIND_LOOK: Duration = Duration::from_millis(600);
 /// Rows that one statement leases, renews, settles, rescues or stages at most: the cost of a row grows beyond 750.
 pub(super) const BATCH: u16 = 500;
+/// Longest time that one turn of pruning goes on, half of it at rest.
+pub(super) const PRUNE_TURN: Duration = Duration::from_secs(10);
 /// How often the rarer upkeep is done.
 pub(super) const UPKEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// How long one connection listens, more or less: one that hangs tells nobody that it does.

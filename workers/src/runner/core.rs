@@ -40,6 +40,8 @@ pub(super) struct Core {
     pub(super) sweep_wanted: Notify,
     /// Jobs that this worker made due, for others to hear of.
     pub(super) outbox: Outbox,
+    /// It is this worker's turn to prune.
+    pub(super) prune_wanted: Notify,
     /// Bounded by the leases that are held.
     pub(super) settlements: mpsc::UnboundedSender<Request>,
     pub(super) refusals: mpsc::Sender<Refusal>,

@@ -196,6 +196,7 @@ impl Builder {
             rhythm: rhythm::Rhythm::default(),
             sweep_wanted: Notify::new(),
             outbox: hints::Outbox::default(),
+            prune_wanted: Notify::new(),
             settlements: settle,
             refusals: refuse,
         });
@@ -274,6 +275,7 @@ impl Worker {
             keeper,
         };
         loops.beside.spawn(upkeep::sweep(Arc::clone(&core)).map(|()| "sweeps"));
+        loops.beside.spawn(upkeep::prune(Arc::clone(&core)).map(|()| "pruning"));
         loops.beside.spawn(upkeep::flush_counts(Arc::clone(&core)).map(|()| "counts"));
         loops.beside.spawn(hints::tell(Arc::clone(&core)).map(|()| "telling hints"));
         loops.beside.spawn(hints::listen(Arc::clone(&core)).map(|()| "listening for hints"));

@@ -1,12 +1,12 @@
-//! What any worker does beside its jobs: bounded sweeps without a leader, and its counts.
+//! What any worker does beside its jobs: bounded sweeps and pruning without a leader, and its counts.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::queue::PollRequest;
+use domain::queue::{PollRequest, PruneStep};
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, BLIND_LOOK, FLUSH_INTERVAL};
+use super::config::{ANSWER_LIMIT, BATCH, BLIND_LOOK, FLUSH_INTERVAL, PRUNE_TURN};
 use super::core::Core;
 use super::outage::Outage;
 use crate::seam::{StoreError, Swept};
@@ -33,6 +33,7 @@ pub(super) async fn sweep(core: Arc<Core>) {
                 let swept = if has_work { core.store.sweep(BATCH).await? } else { Swept::default() };
                 if upkeep {
                     core.store.upkeep().await?;
+                    core.prune_wanted.notify_one();
                 }
                 Ok(swept)
             })
@@ -73,6 +74,48 @@ fn note(core: &Core, swept: Swept) {
         core.wake.notify_one();
         // They may be others' queues and kinds, or more than this worker has slots for.
         core.outbox.add_any(due);
+    }
+}
+
+/// Prunes when it is this worker's turn, which comes with the upkeep's; beside the sweeps, which must not wait for it.
+/// Between two steps it rests for as long as the last one took.
+pub(super) async fn prune(core: Arc<Core>) {
+    let mut outage = Outage::new("pruning");
+    loop {
+        core.prune_wanted.notified().await;
+        let turn = Instant::now();
+        while turn.elapsed() < PRUNE_TURN {
+            let began = Instant::now();
+            let step = timeout(ANSWER_LIMIT, core.store.prune()).await;
+            match step.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
+                Ok(step) => {
+                    outage.over();
+                    note_pruned(&step);
+                    if !step.more {
+                        break;
+                    }
+                    sleep(began.elapsed()).await;
+                }
+                Err(error) => {
+                    sleep(outage.failed(&error)).await;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn note_pruned(step: &PruneStep) {
+    for (what, rows) in step.pruned.by_sort() {
+        if rows > 0 {
+            metrics::counter!("leasehold_pruned_total", "what" => what).increment(rows.unsigned_abs());
+        }
+    }
+    if step.pruned.days > 0 {
+        tracing::info!(days = step.pruned.days, "a day of finished jobs left as a whole");
+    }
+    if step.held {
+        tracing::debug!("pruning waits: another session takes a step, or holds what this one needed");
     }
 }
 

@@ -13,7 +13,8 @@ use domain::ids::{JobId, WorkerId};
 use domain::lease::{Lease, LeaseLost};
 use domain::queue::hints::Hint;
 use domain::queue::{
-    Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step, WorkerSpec,
+    Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, PruneStep, Renewed, Settlement, Step,
+    WorkerSpec,
 };
 use futures::stream::BoxStream;
 
@@ -151,6 +152,9 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     async fn tell(&self, _hint: &Hint) -> Result<(), StoreError> {
         Ok(())
     }
+
+    /// Takes one small step of pruning what is over and past its time; nothing where this store keeps everything.
+    async fn prune(&self) -> Result<PruneStep, StoreError>;
 
     /// Adds what this process did; `counts` are (queue, kind, outcome, how many).
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError>;

@@ -11,8 +11,8 @@ use domain::ids::{JobId, WorkerId};
 use domain::lease::Lease;
 use domain::queue::hints::{CHANNEL, Hint};
 use domain::queue::{
-    self, Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, Renewed, Settlement, Step,
-    WorkerSpec,
+    self, Enqueued, Fate, NewJob, Operation, Outcome, PollRequest, Polled, Progress, PruneStep, Renewed, Retention,
+    Settlement, Step, WorkerSpec,
 };
 use domain::{entropy, idempotency};
 use futures::StreamExt as _;
@@ -39,6 +39,8 @@ const CANCEL_BATCH: u16 = 100;
 const STRAY_BATCH: u16 = 20_000;
 /// Places under limits that one upkeep looks at.
 const SLOT_BATCH: u16 = 5000;
+/// Finished jobs that one step of pruning looks at.
+const PRUNE_BATCH: u16 = 2000;
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
 
@@ -64,6 +66,8 @@ pub struct PgLeaseStore {
     hints: Option<PgPool>,
     /// The last outcomes met rows that other sessions hold.
     contested: Arc<AtomicBool>,
+    /// How long what is over is kept; `None` keeps everything.
+    kept: Option<Arc<Retention>>,
 }
 
 impl PgLeaseStore {
@@ -78,6 +82,7 @@ impl PgLeaseStore {
             handlers: db::aside(options, HANDLER_CONNECTIONS),
             hints: Some(db::aside(pool.connect_options().as_ref().clone(), HINT_CONNECTIONS)),
             contested: Arc::default(),
+            kept: Some(Arc::default()),
         }
     }
 
@@ -94,6 +99,13 @@ impl PgLeaseStore {
     /// For what a handler writes.
     async fn handlers_session(&self) -> Result<Session, sqlx::Error> {
         db::session_in(&self.handlers, Manner::Hot).await
+    }
+
+    /// With other times than the default ones; `None` keeps everything that is over until an operator prunes it.
+    #[must_use]
+    pub fn keeping(mut self, kept: Option<Retention>) -> Self {
+        self.kept = kept.map(Arc::new);
+        self
     }
 
     /// Settles around the rows that other sessions hold, at the price of locking each row first; remembers whether there
@@ -147,7 +159,7 @@ fn told(source: sqlx::Error) -> StoreError {
 impl LeaseStore for PgLeaseStore {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore> {
         let pool = db::aside(self.pool.connect_options().as_ref().clone(), OWN_CONNECTIONS);
-        Arc::new(Self { handlers: pool.clone(), pool, hints: None, contested: Arc::default() })
+        Arc::new(Self { handlers: pool.clone(), pool, hints: None, contested: Arc::default(), kept: self.kept.clone() })
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
@@ -307,6 +319,11 @@ impl LeaseStore for PgLeaseStore {
         let Some(pool) = &self.hints else { return Ok(()) };
         let text = hint.text(entropy::turn());
         retried(async || run!(db::session(pool), queue::tell, &text)).await
+    }
+
+    async fn prune(&self) -> Result<PruneStep, StoreError> {
+        let Some(kept) = self.kept.as_deref() else { return Ok(PruneStep::default()) };
+        retried_fenced(async || run!(self.session(), queue::prune_step, kept, PRUNE_BATCH)).await
     }
 
     async fn add_throughput(&self, counts: &[(String, String, String, i64)]) -> Result<(), StoreError> {
