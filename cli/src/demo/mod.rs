@@ -1,4 +1,4 @@
-//! `leasehold demo`: one real move, from nothing, that proves itself.
+//! `leasehold demo`: one real move, from nothing, that proves itself; then a storm over the queue that does.
 //!
 //! A tenant writes to a SQLite database in the eu region while Leasehold mirrors its replica to the
 //! uk region; once the record says `ready`, the copy is restored there and every row is counted.
@@ -7,6 +7,7 @@
 mod journal;
 mod proof;
 mod store;
+mod storm;
 mod tenant;
 
 use std::collections::BTreeSet;
@@ -25,8 +26,23 @@ use crate::settings::Settings;
 use crate::stack::{self, EU, Narrator, Options, Site, Stack, UK};
 use crate::{folder, interrupt};
 use journal::Journal;
-pub(crate) use proof::Proof;
+use serde::Serialize;
 use tenant::Tenant;
+
+/// What both acts proved.
+#[derive(Debug, Serialize)]
+pub(crate) struct Proof {
+    #[serde(flatten)]
+    moved: proof::Proof,
+    queue: storm::Proof,
+}
+
+impl Proof {
+    /// The proof for people.
+    pub(crate) fn told(&self) -> String {
+        format!("{}\n{}", self.moved.told(), self.queue.told())
+    }
+}
 
 /// The tenant's application.
 const APP: &str = "acme";
@@ -105,18 +121,20 @@ async fn tour(dir: &Path, narrator: &Narrator) -> anyhow::Result<Proof> {
     narrator.done(&format!("{HOST} writes to SQLite; litestream replicates to {}/instances/{HOST}/", EU.bucket));
 
     register(&client, narrator).await?;
-    let proof = prove(&stack, &client, &tenant, dir, narrator).await;
+    let moved = prove(&stack, &client, &tenant, dir, narrator).await;
     // Also after a failure in order, so that the logs that are kept tell the whole story.
     let stopped = tenant.stop().await;
+    let acts = match moved {
+        Ok(moved) => storm::run(&stack, narrator).await.map(|queue| Proof { moved, queue }),
+        Err(error) => Err(error),
+    };
     narrator.doing("ending everything");
     stack.stop().await;
-    let proof = proof?;
+    let proof = acts?;
     let held = stopped.context("end the tenant")?;
-    if !held.are_whole() || held.last < proof.restored_rows {
-        bail!(
-            "the tenant's own file holds {held:?}, the staged copy {} rows: they cannot be of one story",
-            proof.restored_rows
-        );
+    let restored = proof.moved.restored_rows;
+    if !held.are_whole() || held.last < restored {
+        bail!("the tenant's own file holds {held:?}, the staged copy {restored} rows: they cannot be of one story");
     }
     Ok(proof)
 }
@@ -154,7 +172,7 @@ async fn prove(
     tenant: &Tenant,
     dir: &Path,
     narrator: &Narrator,
-) -> anyhow::Result<Proof> {
+) -> anyhow::Result<proof::Proof> {
     let request = MoveRequest { region: UK.code.to_owned() };
     let moving = client.move_instance(APP, HOST, &request).await.context("ask for the move")?;
     narrator.done(&format!("POST …/{HOST}/move {{\"region\": \"{}\"}}: {}", moving.to, moving.state));

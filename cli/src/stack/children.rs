@@ -87,6 +87,19 @@ impl Family {
         Ok(spawn.start()?)
     }
 
+    /// Starts a worker that serves one queue and belongs to no box.
+    ///
+    /// # Errors
+    /// Where it could not be started at all.
+    pub(super) fn start_worker(&self, name: &str, queue: &str) -> anyhow::Result<Running> {
+        let spawn = self
+            .role("worker", name)
+            .env("LEASEHOLD_WORKER_QUEUES", queue)
+            .env("LEASEHOLD_WORKER_CONCURRENCY", "32")
+            .env("LEASEHOLD_WORKER_DRAIN_SECONDS", DRAIN_SECONDS);
+        Ok(spawn.start()?)
+    }
+
     fn log(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }

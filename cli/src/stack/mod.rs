@@ -66,6 +66,7 @@ pub(crate) struct Stack {
     pub(crate) s3: s3::Server,
     /// The access keys of the boxes, in the order of [`SITES`].
     pub(crate) box_keys: Vec<String>,
+    family: children::Family,
     // Fields are dropped in this order where nobody stops them: first who uses, then what is used.
     boxes: Vec<Running>,
     api: Running,
@@ -143,10 +144,26 @@ impl Stack {
             boxes.push(family.start_box(site, &s3.endpoint(), &key)?);
             box_keys.push(key.access_key);
         }
-        let stack = Self { dir, url, key, client, pool, s3, box_keys, boxes, api, postgres, _lock: lock };
+        let stack = Self { dir, url, key, client, pool, s3, box_keys, family, boxes, api, postgres, _lock: lock };
         stack.wait_for_boxes().await?;
         narrator.done(&format!("two workers: {} in {} and {} in {}", EU.node, EU.code, UK.node, UK.code));
         Ok(stack)
+    }
+
+    /// Starts a worker that serves one queue and belongs to no box. It is the caller's to end.
+    ///
+    /// # Errors
+    /// Where it could not be started at all.
+    pub(crate) fn start_worker(&self, name: &str, queue: &str) -> anyhow::Result<Running> {
+        self.family.start_worker(name, queue)
+    }
+
+    /// Restarts PostgreSQL under whoever uses it.
+    ///
+    /// # Errors
+    /// Why it did not come back.
+    pub(crate) async fn restart_postgres(&self) -> anyhow::Result<()> {
+        Ok(self.postgres.restart().await?)
     }
 
     /// Where the logs are.

@@ -11,7 +11,8 @@ use crate::support::{Cli, end, start, until_logged};
 const DEMO_LIMIT: Duration = Duration::from_secs(240);
 
 /// From nothing: PostgreSQL, S3, API and two workers start, a tenant writes all the while, its replica is mirrored to
-/// the other region until the record says ready, and the copy is restored and counted.
+/// the other region until the record says ready, and the copy is restored and counted. Then 20,000 jobs go through two
+/// workers, one stopped and woken, one killed, over a restart of PostgreSQL, and each is done once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_demo_proves_a_real_move() {
     let temporary = tempfile::tempdir().unwrap();
@@ -29,6 +30,15 @@ async fn the_demo_proves_a_real_move() {
     assert!(number("restored_rows") >= number("acknowledged_before"), "{proof}");
     assert!(number("restored_rows") <= number("source_rows"), "{proof}");
     assert!(number("acknowledged_before") > 0 && number("copied_objects") > 0, "{proof}");
+    // The second act.
+    let queue = &proof["queue"];
+    assert_eq!(queue["jobs"], 20_000, "{queue}");
+    assert!(queue["taken_over"].as_u64().is_some_and(|n| n > 0), "{queue}");
+    let refused = queue["refused"].as_array().expect("a list");
+    assert!(!refused.is_empty() && refused.iter().all(|late| late["fence_held"].as_u64().is_some()), "{queue}");
+    for told in ["SIGSTOP", "SIGKILL", "PostgreSQL was restarted under load"] {
+        assert!(ended.err.contains(told), "{told}: {}", ended.err);
+    }
     assert!(ended.err.contains("round 1: copied "), "each round has its line: {}", ended.err);
     assert!(ended.err.contains("the record says ready"), "{}", ended.err);
     let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();

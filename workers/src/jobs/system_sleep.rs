@@ -34,6 +34,8 @@ impl Job for Sleep {
 
     fn spec() -> KindSpec {
         KindSpec {
+            // Short, so that whoever tries a take-over need not wait for it.
+            lease: Duration::from_secs(5),
             // A day of sleep must not end as a deadline of an hour.
             deadline: Some(Duration::from_millis(MAX_MS) + Duration::from_secs(3600)),
             ..KindSpec::new::<Args>(KIND, "Sleeps for a while, then completes.")
