@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sandbox::exec::Signal;
+use sqlx::Executor as _;
 use tests::wait::until;
 
 use crate::support::{Cli, LIMIT, System, end, start};
@@ -106,4 +107,22 @@ async fn workers_prune_by_themselves_unless_told_not_to() {
         (counted("jobs") && counted("workers")).then_some(())
     })
     .await;
+}
+
+/// Another session reads the history for as long as the command tries.
+#[tokio::test]
+async fn prune_that_a_reader_holds_up_ends_with_5_and_tells_what_went_so_far() {
+    let (system, [done, _]) = aged().await;
+    // Of the job's day nothing is kept: it would leave as a whole.
+    sqlx::query("update jobs_finished set state = 'completed'").execute(system.database.pool()).await.expect("done");
+    let mut reader = system.database.session().await;
+    reader.execute("begin; select count(*) from jobs_finished").await.expect("a reader");
+    let ended = system.cli.run(&["prune"]).await;
+    assert_eq!(ended.code, Some(5), "{}", ended.said());
+    assert!(ended.err.contains("leasehold doctor") && ended.err.contains("workers: 1"), "{}", ended.err);
+    assert_eq!(code(&system, &done).await, Some(0));
+    reader.execute("commit").await.expect("it ends");
+    // Its day, and the one behind it, on which nothing ended.
+    let ended = system.cli.run(&["prune"]).await;
+    assert!(ended.code == Some(0) && ended.out.contains("days as a whole: 2"), "{}", ended.said());
 }
