@@ -71,6 +71,8 @@ kinds! {
 
 #[cfg(test)]
 mod tests {
+    use domain::queue::Retention;
+
     use super::*;
 
     #[test]
@@ -86,5 +88,6 @@ mod tests {
             assert!(spec.schema.is_object(), "{}", spec.kind);
             assert!(!spec.protected || spec.deadline.is_none(), "{} is protected, so it has no deadline", spec.kind);
         }
+        Retention::default().with_kinds(&catalogue).check().expect("no kind keeps its jobs for too short a time");
     }
 }
