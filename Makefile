@@ -66,6 +66,7 @@ bench:
 	cargo build --locked --release -p leasehold-bench -p leasehold-sandbox --bins
 	$(CARGO_TARGET_DIR)/release/sandbox-exec fetch weed
 	$(CARGO_TARGET_DIR)/release/queue
+	$(CARGO_TARGET_DIR)/release/latency
 	$(CARGO_TARGET_DIR)/release/mirror
 	$(CARGO_TARGET_DIR)/release/mirror --fake-keys 1000000
 

@@ -27,17 +27,29 @@ const PLANS: &str = "
     set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off;
     set enable_mergejoin = off; set enable_bitmapscan = off";
 
-async fn connect(url: &str) -> anyhow::Result<PgConnection> {
+pub(super) async fn connect(url: &str) -> anyhow::Result<PgConnection> {
     let mut conn = PgConnection::connect(url).await?;
     sqlx::raw_sql(PLANS).execute(&mut conn).await?;
     Ok(conn)
 }
 
-async fn prepared(stand: &Stand) -> anyhow::Result<(String, PgConnection)> {
+pub(super) async fn prepared(stand: &Stand) -> anyhow::Result<(String, PgConnection)> {
     let url = stand.fresh("bench_limit").await?;
     let mut conn = connect(&url).await?;
     sqlx::raw_sql(TABLE).execute(&mut conn).await?;
     Ok((url, conn))
+}
+
+/// Leases one job, or none: how many.
+pub(super) async fn lease(conn: &mut PgConnection) -> Result<usize, sqlx::Error> {
+    let rows: Vec<(i64, i64, serde_json::Value)> = sqlx::query_as(LEASE).bind(1_i64).fetch_all(conn).await?;
+    Ok(rows.len())
+}
+
+/// Enqueues one job.
+pub(super) async fn enqueue(conn: &mut PgConnection, i: usize) -> Result<(), sqlx::Error> {
+    sqlx::query(SINGLE).bind(serde_json::json!({ "i": i })).execute(conn).await?;
+    Ok(())
 }
 
 async fn fill(conn: &mut PgConnection, jobs: i64) -> anyhow::Result<()> {
