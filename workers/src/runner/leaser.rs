@@ -93,7 +93,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                 match look {
                     _ if was_full => LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction()),
                     Some(look) => core.rhythm.until_turn(&look),
-                    None => core.rhythm.a_round(),
+                    None => core.rhythm.a_round(Instant::now()),
                 }
             }
             Err(error) => outage.failed(&error),

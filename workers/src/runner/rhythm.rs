@@ -16,6 +16,8 @@ use super::config::{BEAT_INTERVAL, BLIND_LOOK, POLL_CAP, POLL_INTERVAL, UPKEEP_I
 struct State {
     live: u32,
     rank: u32,
+    /// The database's clock at the last look.
+    now_ms: u64,
     looked_at: Option<Instant>,
     beaten_at: Option<Instant>,
     upkept_at: Option<Instant>,
@@ -29,7 +31,9 @@ pub(super) struct Rhythm {
 
 impl Default for Rhythm {
     fn default() -> Self {
-        Self { state: Mutex::new(State { live: 1, rank: 0, looked_at: None, beaten_at: None, upkept_at: None }) }
+        Self {
+            state: Mutex::new(State { live: 1, rank: 0, now_ms: 0, looked_at: None, beaten_at: None, upkept_at: None }),
+        }
     }
 }
 
@@ -67,7 +71,7 @@ impl Rhythm {
     /// What a look that was asked for at `now` said.
     pub(super) fn heard(&self, look: &Look, now: Instant) {
         let mut state = self.state();
-        (state.live, state.rank, state.looked_at) = (look.live, look.rank, Some(now));
+        (state.live, state.rank, state.now_ms, state.looked_at) = (look.live, look.rank, look.now_ms, Some(now));
     }
 
     /// How many workers live, and how many come before this one, as it last heard.
@@ -84,9 +88,16 @@ impl Rhythm {
         foreseen.map_or(turn, |next| turn.min(next)) + POLL_INTERVAL.mul_f64(entropy::fraction() / 10.0)
     }
 
-    /// As [`Self::until_turn`], where no look told the time: a round, less or more.
-    pub(super) fn a_round(&self) -> Duration {
-        round(self.state().live).mul_f64(0.8 + entropy::fraction() * 0.4)
+    /// As [`Self::until_turn`], where no look told the time: by the last one that did, at `now`. A worker that has just
+    /// leased goes back to its turn, or its peers' jobs would wait in the gap that it left.
+    pub(super) fn a_round(&self, now: Instant) -> Duration {
+        let state = self.state();
+        let Some(looked_at) = state.looked_at else {
+            return round(state.live).mul_f64(0.8 + entropy::fraction() * 0.4);
+        };
+        let since = u64::try_from(now.saturating_duration_since(looked_at).as_millis()).unwrap_or(u64::MAX);
+        turn(state.live, state.rank, state.now_ms.saturating_add(since))
+            + POLL_INTERVAL.mul_f64(entropy::fraction() / 10.0)
     }
 
     /// Whether the rarer upkeep is due: all workers together do it about once in its interval. Counted from the try.
@@ -168,6 +179,19 @@ mod tests {
         assert!(!rhythm.wants_look(soon) && !rhythm.wants_beat(soon) && !rhythm.is_blind(soon));
         assert!(rhythm.wants_look(start + round(4)) && rhythm.is_blind(start + BLIND_LOOK));
         assert!(rhythm.wants_beat(start + BEAT_INTERVAL));
+    }
+
+    #[test]
+    fn a_worker_that_leased_goes_back_to_its_turn() {
+        let (rhythm, start) = (Rhythm::default(), Instant::now());
+        assert!(rhythm.a_round(start) >= POLL_INTERVAL.mul_f64(0.8), "nothing is known yet");
+        rhythm.heard(&Look { batches_due: false, due: false, next: None, live: 10, rank: 3, now_ms: 100_000 }, start);
+        // Its turns are at 750 ms of each round of 2,500 ms; the clock stood at the beginning of one.
+        for (after, wait) in [(0, 750), (100, 650), (749, 1), (800, 2450)] {
+            let wait = Duration::from_millis(wait);
+            let told = rhythm.a_round(start + Duration::from_millis(after));
+            assert!((wait..=wait + POLL_INTERVAL / 10).contains(&told), "{after}: {told:?}");
+        }
     }
 
     #[test]
