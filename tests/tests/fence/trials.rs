@@ -133,7 +133,8 @@ async fn a_process_killed_anywhere_in_a_lease_keeps_no_place_under_a_limit() {
         // It is connected: the kill meets the lease and not its start.
         victim.ask(json!({"do": "sweep"})).await;
         victim.order(&json!({"do": "lease", "limit": 1}));
-        a_moment(&mut chance, 6000).await;
+        // The statement is long, and this is the first time that the victim's session plans it.
+        a_moment(&mut chance, 80_000).await;
         victim.process.kill9();
         until("the job is leased again", PATIENCE, || async {
             bench.db.clock().advance(LEASE * 2).await;
