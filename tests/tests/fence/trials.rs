@@ -116,6 +116,13 @@ async fn a_process_killed_anywhere_in_a_write_leaves_its_job_to_be_done_once() {
     eprintln!("{in_time} completions came in time, {late} jobs were done by another");
 }
 
+async fn sessions(bench: &Bench) -> i64 {
+    sqlx::query_scalar("select count(*) from pg_stat_activity where datname = current_database()")
+        .fetch_one(bench.db.pool())
+        .await
+        .expect("the database answers")
+}
+
 /// A SIGKILL somewhere in a lease under a limit of one: whether the lease was committed or not, the place is never
 /// taken twice, and is free when the dead one's lease was taken over.
 #[tokio::test]
@@ -129,6 +136,7 @@ async fn a_process_killed_anywhere_in_a_lease_keeps_no_place_under_a_limit() {
     for trial in 0..trials() {
         let mut chance = chance(trial);
         let id = bench.enqueue_keyed("test.tick", if chance.bool() { "a" } else { "b" }).await;
+        let before = sessions(&bench).await;
         let victim = bench.puppet(&format!("victim-{trial}"));
         // It is connected: the kill meets the lease and not its start.
         victim.ask(json!({"do": "sweep"})).await;
@@ -136,6 +144,11 @@ async fn a_process_killed_anywhere_in_a_lease_keeps_no_place_under_a_limit() {
         // The statement is long, and this is the first time that the victim's session plans it.
         a_moment(&mut chance, 80_000).await;
         victim.process.kill9();
+        // What it had sent is still carried out: until then the dead may lease whatever is due.
+        until("the dead one's sessions are gone", PATIENCE, || async {
+            (sessions(&bench).await <= before).then_some(())
+        })
+        .await;
         until("the job is leased again", PATIENCE, || async {
             bench.db.clock().advance(LEASE * 2).await;
             queue::rescue_expired(&mut *bench.conn().await, 10).await.expect("the database answers");
