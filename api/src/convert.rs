@@ -61,6 +61,15 @@ pub fn why(why: queue::why::Why) -> wire::Why {
         worker_id: reason.worker.map(|worker| worker.0),
         since: reason.since,
         until: reason.until,
+        by: reason.by,
+        reason: reason.reason,
+        key: reason.key,
+        limit: reason.limit,
+        holders: reason
+            .holders
+            .into_iter()
+            .map(|held| wire::WhyHolder { job_id: held.job.0, worker_id: held.worker.0 })
+            .collect(),
         workers: reason.workers,
         running: reason.running,
         concurrency: reason.concurrency,
@@ -138,6 +147,51 @@ pub fn queue(queue: queue::QueueView) -> wire::Queue {
         running: queue.running,
         oldest_due_at: queue.oldest_due_at,
         served: queue.served,
+        paused: queue.pause.map(pause),
+        limits: limits(queue.limits),
+    }
+}
+
+/// The wire's form of a pause.
+#[must_use]
+pub fn pause(pause: queue::Pause) -> wire::Pause {
+    wire::Pause {
+        scope: pause.scope,
+        name: pause.name,
+        paused_by_id: pause.paused_by.map(|identity| identity.0),
+        paused_by: pause.paused_by_name,
+        reason: pause.reason,
+        paused_at: pause.paused_at,
+    }
+}
+
+/// The wire's form of what limits a queue.
+#[must_use]
+pub fn limits(limits: queue::Limits) -> wire::Limits {
+    wire::Limits {
+        running: limits.running.map(i64::from),
+        running_per_key: limits.running_per_key.map(i64::from),
+        starts_per_key: limits.starts_per_key.map(|rate| wire::Rate {
+            starts: rate.starts.into(),
+            span_seconds: i64::try_from(rate.span.as_secs()).unwrap_or(i64::MAX),
+        }),
+    }
+}
+
+/// The wire's form of a queue's limits, and of who set them.
+#[must_use]
+pub fn queue_limits(view: queue::LimitsView) -> wire::QueueLimits {
+    let wire::Limits { running, running_per_key, starts_per_key } = limits(view.limits);
+    wire::QueueLimits {
+        queue: view.queue.into(),
+        running,
+        running_per_key,
+        starts_per_key,
+        revision: view.revision,
+        set_by_id: view.set_by.map(|identity| identity.0),
+        set_by: view.set_by_name,
+        reason: view.reason,
+        set_at: view.set_at,
     }
 }
 

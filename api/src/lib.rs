@@ -11,6 +11,7 @@ pub mod events;
 mod hints;
 mod metrics;
 mod openapi;
+mod operating;
 mod routes;
 mod serve;
 

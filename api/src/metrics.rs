@@ -88,12 +88,23 @@ pub(crate) fn of_database(overview: &Overview, queues: &[QueueView]) -> String {
             q.waiting
         }),
         ("leasehold_queue_running", "Leased jobs of the queue.", |q| q.running),
+        ("leasehold_queue_paused", "Whether an operator paused the queue.", |q| i64::from(q.pause.is_some())),
     ];
     for (name, help, figure) in depth {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
         for queue in queues {
             // A queue's name has letters, digits, dots, dashes and underscores only: nothing to escape.
             let _ = writeln!(text, "{name}{{queue=\"{}\"}} {}", queue.name, figure(queue));
+        }
+    }
+    let name = "leasehold_queue_running_limit";
+    let _ = writeln!(
+        text,
+        "# HELP {name} Jobs of the queue that may run at once, where that is limited.\n# TYPE {name} gauge"
+    );
+    for queue in queues {
+        if let Some(most) = queue.limits.running {
+            let _ = writeln!(text, "{name}{{queue=\"{}\"}} {most}", queue.name);
         }
     }
     text

@@ -38,6 +38,9 @@ pub(super) enum Failure {
     /// The address or the form has a value that is none.
     #[error("{0}")]
     Invalid(String),
+    /// What the form changes was changed by somebody else since it was opened.
+    #[error("it changed since the form was opened")]
+    Stale,
     /// The form does not carry the token of its session.
     #[error("the form is not of this session")]
     Forged,
@@ -104,9 +107,9 @@ fn face(failure: &Failure) -> Face {
         ),
         Failure::Forbidden(permission) => quiet(
             Code::PermissionDenied,
-            "You may not see this",
+            "You may not do this",
             format!("Your key lacks the permission {permission}."),
-            "Ask an administrator for a key with the role viewer, or sign in with another one.",
+            "Ask an administrator for a key that gives it, or sign in with another one.",
         ),
         Failure::Scoped => quiet(
             Code::PermissionDenied,
@@ -128,6 +131,12 @@ fn face(failure: &Failure) -> Face {
             "That cannot be asked",
             why.clone(),
             "Correct the address or the form.",
+        ),
+        Failure::Stale => quiet(
+            Code::StaleRevision,
+            "Somebody else changed it meanwhile",
+            "It is not any more what it was when the form was opened. Nothing was changed here.".to_owned(),
+            "Open the page again, look at what it is now, and send the form from there.",
         ),
         Failure::Forged => Face {
             code: Code::FormTokenMismatch,

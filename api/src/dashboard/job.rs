@@ -152,7 +152,9 @@ fn waits(why: queue::why::Why) -> Why {
     let nobody = why.reasons.iter().any(|reason| {
         matches!(reason.code, "unserved_queue" | "unserved_kind" | "workers_silent" | "workers_draining")
     });
+    let held = |code: &str| why.reasons.iter().any(|reason| reason.code == code);
     let tone = match why.state {
+        JobState::Available | JobState::Scheduled if held("paused_queue") || held("paused_kind") => "warn",
         JobState::Available if nobody => "bad",
         JobState::Scheduled if nobody => "warn",
         JobState::Retryable => "warn",
@@ -204,7 +206,7 @@ fn facts_of(job: &Job, now: Now) -> Vec<Fact> {
     }
     facts.push(plain("Revision", job.revision.to_string()));
     facts.extend(job.unique_key.clone().map(|key| mono("Unique key", key)));
-    facts.extend(job.concurrency_key.clone().map(|key| mono("Limit key", key)));
+    facts.extend(job.concurrency_key.clone().map(|key| mono("Concurrency key", key)));
     if !job.tags.is_empty() {
         facts.push(plain("Tags", job.tags.join(", ")));
     }

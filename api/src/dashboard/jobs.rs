@@ -124,7 +124,7 @@ pub(super) async fn show(
         kinds: app.catalogue().iter().map(|spec| spec.kind.to_string()).collect(),
         queues: facts.queues.iter().map(|q| q.name.clone()).collect(),
         chips: chips(&newest),
-        rows: listed.items.iter().map(|job| row(job, page::now(&facts))).collect(),
+        rows: listed.items.iter().map(|job| row(job, &facts)).collect(),
         nothing: nothing(&wanted.filter, listed.next.is_some()),
         shown: match listed.items.len() {
             0 => String::new(),
@@ -229,7 +229,8 @@ fn chips(newest: &Wanted) -> Vec<Chip> {
     chips
 }
 
-fn row(job: &Job, now: Now) -> Row {
+fn row(job: &Job, facts: &Facts) -> Row {
+    let now = page::now(facts);
     let late = job.state == JobState::Available && now.since(job.run_at) >= LATE_SECONDS;
     let edge = match job.state {
         JobState::Available if job.unserved => "bad",
@@ -250,7 +251,7 @@ fn row(job: &Job, now: Now) -> Row {
         edge,
         attempt: format!("{}/{}", job.attempt, job.max_attempts),
         age: since(job, now),
-        now: doing(job),
+        now: doing(job, facts),
     }
 }
 
@@ -267,7 +268,7 @@ pub(super) fn since(job: &Job, now: Now) -> Age {
 }
 
 /// What a job does now, or why it does nothing.
-fn doing(job: &Job) -> Meter {
+fn doing(job: &Job, facts: &Facts) -> Meter {
     match job.state {
         JobState::Running if job.cancel_requested => Meter::words("asked to end"),
         JobState::Running => {
@@ -276,12 +277,23 @@ fn doing(job: &Job) -> Meter {
         JobState::Available | JobState::Scheduled | JobState::Retryable if job.unserved => {
             Meter::words("no live worker serves this kind on this queue")
         }
-        JobState::Available => Meter::words("waits for a free worker"),
+        JobState::Available => Meter::words(paused(job, facts).unwrap_or("waits for a free worker")),
         JobState::Scheduled => Meter::words("waits for its time"),
         JobState::Retryable | JobState::Discarded => {
             Meter::words(job.last_error.as_ref().map_or_else(String::new, error_line))
         }
         JobState::Completed | JobState::Cancelled => Meter::words(""),
+    }
+}
+
+/// What of a due job is paused, as far as the page knows it anyway.
+fn paused(job: &Job, facts: &Facts) -> Option<&'static str> {
+    let queue = facts.queues.iter().any(|q| q.pause.is_some() && q.name == job.queue.as_str());
+    let kind = facts.pauses.iter().any(|pause| pause.name == job.kind.as_str());
+    match (queue, kind) {
+        (true, _) => Some("its queue is paused"),
+        (false, true) => Some("its kind is paused"),
+        (false, false) => None,
     }
 }
 

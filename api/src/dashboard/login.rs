@@ -7,12 +7,13 @@ use axum::extract::{Query, State};
 use axum::response::{AppendHeaders, IntoResponse as _, Redirect, Response};
 use domain::audit::{self, Event};
 use domain::authority::{self, Caller, Presented, Refusal};
+use domain::entropy;
 use domain::sessions::{self, Token};
-use domain::{digest, entropy};
 use http::{HeaderMap, StatusCode, header};
 use secrecy::SecretString;
 use serde::Deserialize;
 
+use super::act::same;
 use super::assets::{ADDRESSES, Addresses};
 use super::failure::Failure;
 use super::headers::{local_path, set_cookie};
@@ -85,11 +86,6 @@ fn form(app: &App, headers: &HeaderMap, next: &str, refusal: Option<Told>) -> Re
 
 fn well_formed(token: &str) -> bool {
     token.len() == 64 && token.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-/// Compares digests, so that the time it takes tells nothing of the token.
-fn same(one: &str, two: &str) -> bool {
-    digest::sha256(one.as_bytes()) == digest::sha256(two.as_bytes())
 }
 
 #[derive(Deserialize)]

@@ -19,6 +19,7 @@ use axum::routing::{get, post};
 
 use crate::App;
 
+mod act;
 mod assets;
 mod chart;
 mod failure;
@@ -28,6 +29,8 @@ mod jobs;
 mod login;
 mod overview;
 mod page;
+mod queue;
+mod queues;
 mod theme;
 mod verdict;
 mod words;
@@ -39,12 +42,24 @@ async fn home() -> Redirect {
     Redirect::to("/")
 }
 
+/// As [`home`], of forms about queues and kinds.
+async fn to_queues() -> Redirect {
+    Redirect::to("/queues")
+}
+
 /// The routes of all pages, with their security headers.
 pub fn router() -> Router<App> {
     Router::new()
         .route("/", get(overview::show))
         .route("/jobs", get(jobs::show))
         .route("/jobs/{id}", get(job::show))
+        .route("/queues", get(queues::show))
+        .route("/queues/{name}", get(queue::show))
+        .route("/queues/{name}/pause", post(queue::pause).get(to_queues))
+        .route("/queues/{name}/resume", post(queue::resume).get(to_queues))
+        .route("/queues/{name}/limits", post(queue::limit).get(to_queues))
+        .route("/kinds/pause", post(queue::pause_kind).get(to_queues))
+        .route("/kinds/resume", post(queue::resume_kind).get(to_queues))
         .route("/login", get(login::show).post(login::sign_in))
         .route("/logout", post(login::sign_out).get(home))
         .route("/theme", post(theme::choose).get(home))

@@ -9,6 +9,7 @@ use domain::queue::{self, Filter, KindSpec, QueueView, RefusedWrite, ThroughputP
 use super::chart::{self, Drawing};
 use super::failure::Failure;
 use super::page::{self, Ask, Id, Shell, Visit};
+use super::queues::QueueRow;
 use super::verdict::{Facts, Row, Verdict};
 use super::words::{self, Age, Now};
 use crate::App;
@@ -19,7 +20,7 @@ mod tables;
 
 use figures::Figure;
 use moves::MoveRow;
-use tables::{KindRow, QueueRow, RefusedRow, WorkerRow};
+use tables::{KindRow, RefusedRow, WorkerRow};
 
 /// Minutes of counters that the page reads: sixty whole ones, the present one and the last.
 const MINUTES: u16 = 62;

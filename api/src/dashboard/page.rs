@@ -29,6 +29,8 @@ use crate::door::session::{caller_of, cookie_name, token};
 const STATEMENT_LIMIT: Duration = Duration::from_millis(800);
 /// Workers that a verdict looks at.
 const WORKERS: u16 = 200;
+/// Pauses of kinds that a verdict looks at.
+const PAUSES: u16 = 200;
 /// Moves that a verdict looks at.
 const MOVES: u16 = 200;
 /// What a visitor needs: every page carries the verdict, which is made from all of these.
@@ -111,14 +113,22 @@ impl Visit {
         &mut self.snapshot
     }
 
-    /// The figures that the verdict of every page stands on: four statements.
+    /// The figures that the verdict of every page stands on: five statements.
     pub(super) async fn facts(&mut self) -> Result<Facts, Failure> {
         let overview = queue::overview(self.query()).await?;
         let queues = queue::queues(self.query()).await?;
         let workers = queue::list_workers(self.query(), WORKERS).await?;
         let open = moves::Filter { open: Some(true), ..moves::Filter::default() };
         let moves = moves::list(self.query(), &open, MOVES).await?.items;
-        Ok(Facts { overview, queues, workers, moves })
+        // Kinds come first, and pauses of queues are told with these.
+        let mut pauses = queue::pauses_after(self.query(), None, PAUSES).await?;
+        pauses.retain(|pause| pause.scope == "kind");
+        Ok(Facts { overview, queues, workers, moves, pauses })
+    }
+
+    /// The token that forms of this visit carry; none where the visitor may not send them.
+    pub(super) fn form_token(&self, may: bool) -> Option<String> {
+        may.then(|| self.form_token.clone())
     }
 
     /// The frame of a page.

@@ -4,9 +4,11 @@ use std::cmp::Reverse;
 
 use domain::clock::Timestamp;
 use domain::instances::moves::Move;
-use domain::queue::{Overview, QueueView, WorkerView};
+use domain::queue::{Overview, Pause, QueueView, WorkerView};
 
 use super::words::{self, Age, Now};
+
+mod pauses;
 
 /// Rows of attention that a page shows; more are told as a number.
 pub(super) const MAX_ROWS: usize = 20;
@@ -83,6 +85,8 @@ pub(super) struct Facts {
     pub(super) workers: Vec<WorkerView>,
     /// Moves in flight that the visitor may see.
     pub(super) moves: Vec<Move>,
+    /// Pauses of kinds.
+    pub(super) pauses: Vec<Pause>,
 }
 
 impl Verdict {
@@ -90,6 +94,7 @@ impl Verdict {
     pub(super) fn of(facts: &Facts) -> Self {
         let now = Now(facts.overview.now);
         let mut rows: Vec<Row> = facts.queues.iter().filter_map(|queue| queue_row(queue, now)).collect();
+        rows.extend(facts.pauses.iter().map(pauses::kind));
         rows.extend(facts.workers.iter().filter(|w| w.state == "silent").map(worker_row));
         rows.extend(facts.moves.iter().filter_map(move_row));
         if facts.overview.expired > 0 {
@@ -170,6 +175,9 @@ fn due(queue: &QueueView) -> String {
 }
 
 fn queue_row(queue: &QueueView, now: Now) -> Option<Row> {
+    if let Some(pause) = &queue.pause {
+        return Some(pauses::queue(queue, pause));
+    }
     let since = queue.oldest_due_at?;
     let name = &queue.name;
     let link =
@@ -249,6 +257,7 @@ fn expired_row(overview: &Overview, workers: &[WorkerView]) -> Row {
 #[cfg(test)]
 mod tests {
     use domain::ids::WorkerId;
+    use domain::queue::Limits;
 
     use super::*;
 
@@ -268,7 +277,7 @@ mod tests {
             workers_live: 0,
             workers_silent: 0,
         };
-        Facts { overview, queues: Vec::new(), workers: Vec::new(), moves: Vec::new() }
+        Facts { overview, queues: Vec::new(), workers: Vec::new(), moves: Vec::new(), pauses: Vec::new() }
     }
 
     fn queue(name: &str, oldest: &str, served: bool) -> QueueView {
@@ -281,6 +290,8 @@ mod tests {
             running: 2,
             oldest_due_at,
             served,
+            pause: None,
+            limits: Limits::default(),
         }
     }
 
@@ -332,6 +343,29 @@ mod tests {
         assert_eq!(verdict.title(), "2\u{a0}problems, 4\u{a0}warnings");
         assert!(verdict.rows[0].title.contains("is silent"), "{:?}", verdict.rows);
         assert!(verdict.rows[1].title.starts_with("No live worker serves queue node.us: 14\u{a0}jobs are due"));
+    }
+
+    #[test]
+    fn a_pause_is_a_warning_with_who_and_why_as_long_as_it_holds() {
+        let pause = |scope: &str, name: &str| Pause {
+            scope: scope.into(),
+            name: name.into(),
+            paused_by: None,
+            paused_by_name: Some("ops".into()),
+            reason: "relay maintenance".into(),
+            paused_at: at("2026-03-14T02:26:40Z"),
+        };
+        let mut facts = calm();
+        // It would be a problem: unserved, and due for hours.
+        facts.queues = vec![queue("mail", "2026-03-14T01:00:00Z", false)];
+        facts.queues[0].pause = Some(pause("queue", "mail"));
+        facts.pauses = vec![pause("kind", "mail.send")];
+        let verdict = Verdict::of(&facts);
+        assert_eq!(verdict.title(), "2\u{a0}warnings");
+        let row = verdict.rows.iter().find(|row| row.title.starts_with("Queue")).expect("the queue's row");
+        assert_eq!(row.title, "Queue mail is paused by ops: 14\u{a0}jobs are due.");
+        assert!(row.text.starts_with("relay maintenance. What runs"), "{}", row.text);
+        assert!(verdict.rows.iter().any(|row| row.title == "Kind mail.send is paused by ops."), "{verdict:?}");
     }
 
     #[test]

@@ -128,6 +128,23 @@ impl Catalogue {
         }
     }
 
+    /// Refuses a kind that this program does not know, in the address of a request.
+    ///
+    /// # Errors
+    /// `unknown_kind`.
+    pub fn check_kind(&self, kind: &Kind) -> Result<(), Failure> {
+        if self.kinds.contains_key(kind) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.iter().map(|spec| spec.kind.as_str()).collect();
+        let detail = format!(
+            "There is no kind {kind}. Known: {}. One that only newer workers know takes \"allow_unknown_kind\": true.",
+            known.join(", ")
+        );
+        let error = FieldError { pointer: None, parameter: Some("kind".to_owned()), detail: "is not known".to_owned() };
+        Err(Failure::new(Code::UnknownKind, detail).with_errors(vec![error]))
+    }
+
     fn unknown_kind(&self, kind: &Kind, at: &str) -> Failure {
         let known: Vec<&str> = self.iter().filter(|spec| spec.public).map(|spec| spec.kind.as_str()).collect();
         let detail = format!(

@@ -9,6 +9,7 @@ mod jobs;
 mod jobs_again;
 mod jobs_read;
 mod keys;
+mod limits;
 mod moves;
 mod queues;
 mod regions;
@@ -55,6 +56,12 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(queues::kinds))
         .routes(routes!(queues::list))
         .routes(routes!(queues::get))
+        .routes(routes!(limits::get, limits::put))
+        .routes(routes!(limits::pause_queue))
+        .routes(routes!(limits::resume_queue))
+        .routes(routes!(limits::pause_kind))
+        .routes(routes!(limits::resume_kind))
+        .routes(routes!(limits::pauses))
         .routes(routes!(queues::throughput))
         .routes(routes!(queues::workers))
         .routes(routes!(queues::worker))

@@ -30,7 +30,7 @@ pub(super) async fn kinds(State(app): State<App>, uri: Uri) -> Result<Json<Page<
     Ok(Json(page::held(kinds, after.as_deref(), limit, |spec| spec.kind.to_string(), convert::kind)))
 }
 
-/// Queues that have live jobs or a live worker, by name.
+/// Queues that have live jobs, a live worker, a limit or a pause, by name.
 ///
 /// Where more than 10,000 jobs wait for their time, only those that are due first are looked at: `waiting_at_least` says
 /// so, and a queue that has only others is not listed.
@@ -50,8 +50,8 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Q
 
 /// One queue.
 ///
-/// A queue that no live worker names, of which nothing is due or runs, and whose jobs all wait behind the first 20,000
-/// that become due, is not found.
+/// A queue that no live worker names, that is neither limited nor paused, of which nothing is due or runs, and whose jobs
+/// all wait behind the first 20,000 that become due, is not found.
 #[utoipa::path(get, path = "/v1/queues/{name}", tag = "queues", operation_id = "get_queue",
     params(("name" = String, Path, description = "The queue")),
     responses(

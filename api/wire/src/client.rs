@@ -16,6 +16,7 @@ use crate::{
 
 mod instances;
 mod jobs;
+mod limits;
 
 pub use instances::MoveFilter;
 pub use jobs::JobFilter;

@@ -9,6 +9,7 @@ mod health;
 mod instances;
 mod jobs;
 mod keys;
+mod limits;
 mod moves;
 mod problem;
 mod queues;
@@ -22,10 +23,11 @@ pub use jobs::{
     Attempt, Batch, BatchItem, Batched, Job, JobState, Lease, LogLine, MAX_BATCH_JOBS, NewJob, Progress, Reason, Step,
 };
 pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
+pub use limits::{KindPause, Limits, LimitsRequest, Pause, QueueLimits, Rate, Resumed};
 pub use moves::{MoveStep, MoveView, Obstacle, RoundNumbers};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
-pub use why::{Why, WhyReason};
+pub use why::{Why, WhyHolder, WhyReason};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

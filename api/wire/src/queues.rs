@@ -6,6 +6,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::{Limits, Pause};
+
 /// A kind of job that this system knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Kind {
@@ -48,6 +50,12 @@ pub struct Queue {
     pub oldest_due_at: Option<DateTime<Utc>>,
     /// Whether a live worker names the queue.
     pub served: bool,
+    /// Who paused it, since when and why; null where it is not paused.
+    #[serde(default)]
+    pub paused: Option<Pause>,
+    /// What limits it.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 /// A worker process.

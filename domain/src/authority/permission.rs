@@ -20,6 +20,9 @@ pub enum Permission {
     /// Read queues, kinds and throughput.
     #[serde(rename = "queues.read")]
     QueuesRead,
+    /// Limit, pause and resume queues, and pause and resume kinds.
+    #[serde(rename = "queues.operate")]
+    QueuesOperate,
     /// Read workers.
     #[serde(rename = "workers.read")]
     WorkersRead,
@@ -54,11 +57,12 @@ pub enum Permission {
 
 impl Permission {
     /// Every permission.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::JobsOperate,
         Self::QueuesRead,
+        Self::QueuesOperate,
         Self::WorkersRead,
         Self::InstancesRead,
         Self::InstancesWrite,
@@ -79,6 +83,7 @@ impl Permission {
             Self::JobsWrite => "jobs.write",
             Self::JobsOperate => "jobs.operate",
             Self::QueuesRead => "queues.read",
+            Self::QueuesOperate => "queues.operate",
             Self::WorkersRead => "workers.read",
             Self::InstancesRead => "instances.read",
             Self::InstancesWrite => "instances.write",
@@ -108,9 +113,12 @@ impl Permission {
             | Self::EdgesRead
             | Self::NodesRead
             | Self::MetricsRead => Role::Viewer,
-            Self::JobsWrite | Self::JobsOperate | Self::InstancesWrite | Self::MovesWrite | Self::AuditRead => {
-                Role::Operator
-            }
+            Self::JobsWrite
+            | Self::JobsOperate
+            | Self::QueuesOperate
+            | Self::InstancesWrite
+            | Self::MovesWrite
+            | Self::AuditRead => Role::Operator,
             Self::RegionsWrite | Self::KeysManage => Role::Admin,
         }
     }

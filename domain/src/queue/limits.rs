@@ -25,7 +25,7 @@ pub struct Limits {
 pub struct Rate {
     /// How many, 1…1,000.
     pub starts: u16,
-    /// The span, 1 s to 1 day.
+    /// The span, 1 s to 1 day, in whole seconds.
     pub span: Duration,
 }
 
@@ -51,11 +51,20 @@ impl Limits {
         within("running_per_key", self.running_per_key, Self::MAX_PER_KEY)?;
         within("starts_per_key", self.starts_per_key.map(|rate| rate.starts), Self::MAX_PER_KEY)?;
         let spans = Duration::from_secs(1)..=Duration::from_secs(86_400);
-        if self.starts_per_key.is_some_and(|rate| !spans.contains(&rate.span)) {
-            let rule = "the span must be between 1 second and 1 day".to_owned();
+        let whole = |span: Duration| span.subsec_nanos() == 0;
+        if self.starts_per_key.is_some_and(|rate| !spans.contains(&rate.span) || !whole(rate.span)) {
+            let rule = "the span must be between 1 second and 1 day, in whole seconds".to_owned();
             return Err(Error::Invalid { field: "starts_per_key", rule });
         }
         Ok(())
+    }
+}
+
+impl Limits {
+    /// Whether none of them holds.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -88,14 +97,18 @@ pub enum Paused {
 }
 
 impl Paused {
-    pub(super) const fn scope(&self) -> &'static str {
+    /// `queue` or `kind`.
+    #[must_use]
+    pub const fn scope(&self) -> &'static str {
         match self {
             Self::Queue(_) => "queue",
             Self::Kind(_) => "kind",
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
         match self {
             Self::Queue(name) => name.as_str(),
             Self::Kind(name) => name.as_str(),

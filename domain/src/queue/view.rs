@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::JobState;
+use super::{JobState, Limits, Pause};
 use crate::clock::Timestamp;
 use crate::ids::{JobId, Kind, QueueName, WorkerId};
 use crate::lease::Fence;
@@ -223,6 +223,10 @@ pub struct QueueView {
     pub oldest_due_at: Option<Timestamp>,
     /// Whether a live worker names the queue.
     pub served: bool,
+    /// Who paused it, where somebody did.
+    pub pause: Option<Pause>,
+    /// What an operator limited it to.
+    pub limits: Limits,
 }
 
 impl QueueView {

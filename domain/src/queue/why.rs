@@ -11,10 +11,11 @@
 use serde_json::Value;
 
 mod facts;
+mod held;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{AHEAD_LIMIT, Facts, Standing, Workers};
+pub use facts::{AHEAD_LIMIT, Facts, HOLDERS_LIMIT, Holder, Limited, Places, Standing, Workers};
 
 use super::policy::CANCEL_GRACE;
 use super::{Job, JobState};
@@ -47,9 +48,19 @@ pub struct Reason {
     pub since: Option<Timestamp>,
     /// Until when.
     pub until: Option<Timestamp>,
+    /// Who paused it, by name.
+    pub by: Option<String>,
+    /// What they said why.
+    pub reason: Option<String>,
+    /// The concurrency key that is limited.
+    pub key: Option<String>,
+    /// Places that the limit has.
+    pub limit: Option<i64>,
+    /// Who holds places under the limit, the longest first: some of them.
+    pub holders: Vec<Holder>,
     /// How many workers it is about.
     pub workers: Option<i64>,
-    /// Leases that these workers hold.
+    /// Leases that these workers hold, or that have a place under the limit.
     pub running: Option<i64>,
     /// Jobs that these workers run at once.
     pub concurrency: Option<i64>,
@@ -69,6 +80,11 @@ impl Reason {
             worker: None,
             since: None,
             until: None,
+            by: None,
+            reason: None,
+            key: None,
+            limit: None,
+            holders: Vec::new(),
             workers: None,
             running: None,
             concurrency: None,
@@ -80,7 +96,7 @@ impl Reason {
 }
 
 /// Every code of a reason.
-pub const CODES: [&str; 17] = [
+pub const CODES: [&str; 22] = [
     "running",
     "lease_expired",
     "cancel_requested",
@@ -88,8 +104,13 @@ pub const CODES: [&str; 17] = [
     "snoozed",
     "waits_for_retry",
     "due_soon",
+    "paused_queue",
+    "paused_kind",
     "unserved_queue",
     "unserved_kind",
+    "queue_limit",
+    "key_limit",
+    "rate_limit",
     "workers_full",
     "workers_draining",
     "workers_silent",
@@ -108,7 +129,9 @@ pub fn decide(facts: &Facts) -> Why {
         JobState::Running => running(facts),
         JobState::Scheduled | JobState::Retryable => {
             let mut reasons = vec![waiting(facts)];
-            // Who is busy now may be free then; who cannot run it at all is worth knowing before it is due.
+            // Who is busy now may be free then, and so may a place under a limit; a pause, and that nobody can run it at
+            // all, are worth knowing before it is due.
+            reasons.extend(held::paused(facts));
             reasons.extend(unserved(facts));
             reasons
         }
@@ -188,11 +211,14 @@ fn waiting(facts: &Facts) -> Reason {
 /// What holds a due job back, in the order in which an operator would lift it; nothing where a worker is about to take
 /// it.
 fn holding(facts: &Facts) -> Vec<Reason> {
-    let mut reasons = unserved(facts);
-    if reasons.is_empty() {
+    let mut reasons = held::paused(facts);
+    let unserved = unserved(facts);
+    if unserved.is_empty() {
+        reasons.extend(held::limited(facts));
         reasons.extend(busy(facts));
         reasons.extend(behind(facts));
     }
+    reasons.extend(unserved);
     reasons
 }
 

@@ -167,6 +167,12 @@ async fn busy() -> Server {
     let counts = ["enqueued", "completed", "failed", "discarded", "rescued"]
         .map(|outcome| ("busy".to_owned(), "test.free".to_owned(), outcome.to_owned(), 40));
     domain::queue::add_throughput(&mut conn, &counts).await.expect("counted");
+    let lonely = domain::ids::QueueName::new("lonely").expect("a name");
+    let limits = domain::queue::Limits { running: Some(8), running_per_key: Some(2), starts_per_key: None };
+    domain::queue::set_limits(&mut conn, &lonely, &limits, None, "a quota", None).await.expect("limited");
+    let paused = domain::queue::Paused::Queue(lonely);
+    let reason = "relay maintenance, announced for the night from Saturday to Sunday under the number CHG-2231";
+    domain::queue::pause(&mut conn, &paused, None, reason).await.expect("paused");
     drop(conn);
     server.db.clock().advance(Duration::from_secs(45)).await;
     server
@@ -178,7 +184,8 @@ async fn paths(server: &Server) -> Vec<String> {
         .fetch_one(server.db.pool())
         .await
         .expect("a running job");
-    vec!["/".to_owned(), "/jobs".to_owned(), "/jobs?state=available&queue=busy".to_owned(), format!("/jobs/{id}")]
+    let fixed = ["/", "/jobs", "/jobs?state=available&queue=busy", "/queues", "/queues/busy", "/queues/lonely"];
+    fixed.map(str::to_owned).into_iter().chain([format!("/jobs/{id}")]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -286,6 +293,32 @@ async fn light_and_dark_follow_the_system_until_somebody_chooses_and_every_text_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_pauses_limits_and_resumes_a_queue_in_the_browser() {
+    let server = busy().await;
+    let browser = Browser::start(&server).await;
+    browser.sign_in(&server).await;
+    browser.go("/queues/busy").await;
+    let send = async |form: &str, fields: &[(&str, &str)]| {
+        for (name, value) in fields {
+            let field = browser.page.find(Locator::Css(&format!("{form} [name={name}]"))).await.expect("a field");
+            field.send_keys(value).await.expect("typed");
+        }
+        let button = browser.page.find(Locator::Css(&format!("{form} .btn"))).await.expect("a button");
+        button.click().await.expect("pressed");
+    };
+    send("#pause", &[("reason", "a release")]).await;
+    browser.until("it is paused", "document.querySelector('.verdict').textContent.includes('a release')").await;
+    send("#limits", &[("running", "3"), ("reason", "a quota")]).await;
+    browser
+        .until("it is limited", "document.querySelector('[data-live=facts]').textContent.includes('3 at once')")
+        .await;
+    send("#resume", &[("reason", "done")]).await;
+    browser.until("it goes on", "document.querySelector('#pause') && !document.querySelector('#resume')").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    browser.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_keyboard_goes_everywhere_and_a_session_that_ended_leads_to_the_door() {
     let server = busy().await;
     let browser = Browser::start(&server).await;
@@ -294,6 +327,8 @@ async fn the_keyboard_goes_everywhere_and_a_session_that_ended_leads_to_the_door
         let body = browser.page.find(Locator::Css("main")).await.expect("the page");
         body.send_keys(keys).await.expect("typed");
     };
+    keys("gq").await;
+    browser.until("the list of queues", "location.pathname === '/queues'").await;
     keys("gj").await;
     browser.until("the list of jobs", "location.pathname === '/jobs'").await;
     keys("j").await;

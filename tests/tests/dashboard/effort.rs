@@ -36,7 +36,15 @@ async fn no_page_makes_more_queries_than_its_limit_and_each_says_how_many() {
     lease(&server, &spec, 50).await;
     let mut visitor = Visitor::signed_in(&server).await;
     let (one, lonely) = (format!("/jobs/{}", jobs[0].id), format!("/jobs/{}", jobs[1].id));
-    let pages = [("/", 8), ("/jobs", 7), ("/jobs?state=running", 7), (one.as_str(), 11), (lonely.as_str(), 12)];
+    let pages = [
+        ("/", 9),
+        ("/jobs", 8),
+        ("/jobs?state=running", 8),
+        ("/queues", 8),
+        ("/queues/busy", 9),
+        (one.as_str(), 12),
+        (lonely.as_str(), 13),
+    ];
     for (path, limit) in pages {
         let before = statements.0.load(Ordering::SeqCst);
         let page = visitor.get(path).await;

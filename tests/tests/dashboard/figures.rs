@@ -104,7 +104,7 @@ async fn every_figure_is_the_databases() {
 
     let queues = region(html, "queues");
     for (queue, due, running, state) in [("busy", 1, 2, "open"), ("lonely", 1, 0, "unserved")] {
-        let row = plain(between(queues, &format!("queue={queue}\">"), "</tr>"));
+        let row = plain(between(queues, &format!("/queues/{queue}\">"), "</tr>"));
         let cells: Vec<&str> = row.split('\n').map(str::trim).collect();
         assert_eq!(
             (cells[1], cells[2], cells[4]),

@@ -4,5 +4,6 @@ mod browser;
 mod effort;
 mod figures;
 mod pages;
+mod queues;
 mod sessions;
 mod support;

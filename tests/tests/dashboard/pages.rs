@@ -39,6 +39,8 @@ async fn every_answer_carries_the_policy_and_no_page_breaks_it() {
     for path in [
         "/",
         "/jobs",
+        "/queues",
+        "/queues/default",
         "/login",
         "/nowhere",
         "/jobs/nowhere",

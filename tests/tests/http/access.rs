@@ -12,6 +12,7 @@ fn path(route: &str) -> String {
     route
         .replace("{id}", &uuid::Uuid::nil().to_string())
         .replace("{name}", "nothing")
+        .replace("{kind}", "nothing")
         .replace("{app}", "nothing")
         .replace("{host}", "nothing.example")
         .replace("{region}", "xx")

@@ -9,7 +9,7 @@ use tests::api::Server;
 use wire::{NewJob, Reason, Why, WhyReason};
 
 /// A registered worker for `test.free` that runs `concurrency` jobs at once.
-async fn worker(server: &Server, queues: &[&str], kind: &str, concurrency: u16) -> WorkerSpec {
+pub(crate) async fn worker(server: &Server, queues: &[&str], kind: &str, concurrency: u16) -> WorkerSpec {
     let spec = WorkerSpec {
         worker: WorkerId::generate(),
         queues: queues.iter().map(|name| name.parse().expect("a name")).collect(),
@@ -20,35 +20,35 @@ async fn worker(server: &Server, queues: &[&str], kind: &str, concurrency: u16) 
     spec
 }
 
-async fn lease(server: &Server, spec: &WorkerSpec) -> Leased {
+pub(crate) async fn lease(server: &Server, spec: &WorkerSpec) -> Leased {
     let mut conn = server.db.pool().acquire().await.expect("a connection");
     queue::lease_next(&mut conn, spec, 1, &[]).await.expect("answers").pop().expect("one is due")
 }
 
-async fn settle(server: &Server, leased: &Leased, outcome: Outcome) {
+pub(crate) async fn settle(server: &Server, leased: &Leased, outcome: Outcome) {
     let mut conn = server.db.pool().acquire().await.expect("a connection");
     queue::settle(&mut conn, &[Settlement { lease: leased.lease, outcome }]).await.expect("settled");
 }
 
-async fn enqueue(server: &Server, job: &NewJob) -> uuid::Uuid {
+pub(crate) async fn enqueue(server: &Server, job: &NewJob) -> uuid::Uuid {
     server.client().enqueue(job, None).await.expect("enqueued").value.id
 }
 
-fn free() -> NewJob {
+pub(crate) fn free() -> NewJob {
     NewJob::new("test.free", json!({}))
 }
 
-async fn why(server: &Server, id: uuid::Uuid) -> Why {
+pub(crate) async fn why(server: &Server, id: uuid::Uuid) -> Why {
     let why = server.client().why(id).await.expect("an answer");
     assert_eq!(why.job_id, id);
     why
 }
 
-async fn codes(server: &Server, id: uuid::Uuid) -> Vec<String> {
+pub(crate) async fn codes(server: &Server, id: uuid::Uuid) -> Vec<String> {
     why(server, id).await.reasons.into_iter().map(|reason| reason.code).collect()
 }
 
-async fn first(server: &Server, id: uuid::Uuid) -> WhyReason {
+pub(crate) async fn first(server: &Server, id: uuid::Uuid) -> WhyReason {
     why(server, id).await.reasons.remove(0)
 }
 

@@ -240,17 +240,18 @@ async fn a_paused_queue_and_a_paused_kind_give_no_jobs_until_they_are_resumed() 
     let before = q.lease().await;
     for what in [Paused::Queue(queue_name("default")), Paused::Kind(kind())] {
         let mut conn = q.conn().await;
-        let pause = queue::pause(&mut conn, &what, None, "a release").await.expect("a pause");
+        let (pause, new) = queue::pause(&mut conn, &what, None, "a release").await.expect("a pause");
         let again = queue::pause(&mut conn, &what, None, "another reason").await.expect("a pause");
-        assert_eq!(again, pause, "paused already: the first reason stays");
+        assert!(new);
+        assert_eq!(again, (pause.clone(), false), "paused already: the first reason stays");
         assert!(q.lease_up_to(10).await.is_empty(), "{what:?}");
         limit(&q, running(5)).await;
         assert!(q.lease_up_to(10).await.is_empty(), "{what:?}, with a limit");
         limit(&q, Limits::default()).await;
         let listed = queue::pauses_after(&mut conn, None, 10).await.expect("pauses");
-        assert_eq!(listed, [pause]);
-        assert!(queue::resume(&mut conn, &what).await.expect("the database answers"));
-        assert!(!queue::resume(&mut conn, &what).await.expect("the database answers"), "nothing to resume");
+        assert_eq!(listed, [pause.clone()]);
+        assert_eq!(queue::resume(&mut conn, &what).await.expect("the database answers"), Some(pause));
+        assert_eq!(queue::resume(&mut conn, &what).await.expect("the database answers"), None, "nothing to resume");
         assert_eq!(q.lease_up_to(1).await.len(), 1, "{what:?} is resumed");
     }
     assert_eq!(q.complete(before.lease).await, queue::Fate::Settled(queue::JobState::Completed));

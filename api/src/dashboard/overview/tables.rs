@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use domain::clock::Timestamp;
 
 use super::words;
-use super::{Age, Id, Now, QueueView, RefusedWrite, ThroughputPoint, WorkerView};
+use super::{Age, Id, Now, QueueRow, QueueView, RefusedWrite, ThroughputPoint, WorkerView};
 
 /// Minutes over which kinds are compared.
 const KIND_MINUTES: i64 = 15;
@@ -15,54 +15,12 @@ const FAILING_PERCENT: i64 = 5;
 /// Fewer failures than this are no sign of anything.
 const FAILING_LEAST: i64 = 3;
 
-pub(super) struct QueueRow {
-    pub(super) name: String,
-    pub(super) state: &'static str,
-    pub(super) tone: &'static str,
-    pub(super) glyph: &'static str,
-    pub(super) edge: &'static str,
-    pub(super) due: String,
-    pub(super) oldest: Option<Age>,
-    pub(super) running: String,
-    pub(super) waiting: String,
-}
-
 /// Queues with the oldest due job first, idle ones last.
 pub(super) fn queues(queues: &[QueueView], now: Now, limit: usize) -> (Vec<QueueRow>, usize) {
     let mut sorted: Vec<&QueueView> = queues.iter().collect();
     sorted.sort_by_key(|q| (q.oldest_due_at.is_none(), q.oldest_due_at, Reverse(q.running), q.name.clone()));
-    let rows = sorted.iter().take(limit).map(|q| queue(q, now)).collect();
+    let rows = sorted.iter().take(limit).map(|q| QueueRow::of(q, now)).collect();
     (rows, queues.len().saturating_sub(limit))
-}
-
-fn queue(q: &QueueView, now: Now) -> QueueRow {
-    let late = q.oldest_due_at.map_or(0, |at| now.since(at));
-    let (state, tone, glyph) = match (q.served, q.available > 0) {
-        (true, _) => ("open", "ok", "online"),
-        (false, true) => ("unserved", "bad", "problem"),
-        // Nothing is due: that nobody serves it hurts nobody.
-        (false, false) => ("unserved", "idle", "pending"),
-    };
-    let edge = match (tone, late) {
-        ("bad", _) | (_, 300..) => "bad",
-        (_, 60..) => "warn",
-        _ => "",
-    };
-    QueueRow {
-        name: q.name.clone(),
-        state,
-        tone,
-        glyph,
-        edge,
-        due: words::bounded(q.available),
-        oldest: q.oldest_due_at.map(|at| now.lasting(at)),
-        running: words::count(q.running),
-        waiting: if q.waiting_at_least {
-            format!("{} or more", words::count(q.waiting))
-        } else {
-            words::count(q.waiting)
-        },
-    }
 }
 
 pub(super) struct KindRow {
@@ -207,21 +165,5 @@ mod tests {
         let (rows, title) = kinds(&loud, now, 10);
         assert_eq!((rows.len(), title), (1, "Failing kinds"));
         assert_eq!((rows[0].share.as_str(), rows[0].edge), ("10.0\u{a0}%", "warn"));
-    }
-
-    #[test]
-    fn an_unserved_queue_is_loud_only_while_something_is_due() {
-        let now = Now(at("2026-03-14T03:07:42Z"));
-        let view = |available, oldest_due_at| QueueView {
-            name: "q".into(),
-            available,
-            waiting: 1,
-            waiting_at_least: false,
-            running: 0,
-            oldest_due_at,
-            served: false,
-        };
-        assert_eq!(queue(&view(0, None), now).edge, "");
-        assert_eq!(queue(&view(1, Some(at("2026-03-14T03:07:41Z"))), now).edge, "bad");
     }
 }

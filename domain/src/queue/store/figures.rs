@@ -7,9 +7,11 @@
 
 use sqlx::PgConnection;
 
+use super::limits::of_columns;
 use crate::clock::Timestamp;
+use crate::ids::IdentityId;
 use crate::queue::policy::SILENT_AFTER;
-use crate::queue::{Overview, QueueView, ThroughputPoint};
+use crate::queue::{Overview, Pause, QueueView, ThroughputPoint};
 
 /// Most counts that one page about the last minutes looks at.
 const MAX_POINTS: i64 = 20_000;
@@ -17,7 +19,8 @@ const MAX_POINTS: i64 = 20_000;
 /// Most waiting jobs among which a name is looked for that nothing else knows.
 const MAX_PARKED: i64 = 20_000;
 
-/// Queues that have live jobs or that a live worker names, by name: those behind `after`, at most `limit`.
+/// Queues that have live jobs, that a live worker names, that are paused or that have a limit, by name: those behind
+/// `after`, at most `limit`.
 ///
 /// A queue whose jobs all wait, none of them among the first 10,000 to become due, is not named.
 ///
@@ -28,8 +31,8 @@ pub async fn queues_after(
     after: Option<&str>,
     limit: u16,
 ) -> Result<Vec<QueueView>, sqlx::Error> {
-    sqlx::query_as!(
-        QueueView,
+    let rows = sqlx::query_as!(
+        Row,
         r#"
         with recursive heads as (
             (select keyed, queue, kind, priority, run_at
@@ -69,6 +72,15 @@ pub async fn queues_after(
             select queue from busy
              union
             select queue from parked
+             union
+            (select name from pauses where scope = 'queue' and name > coalesce($2, '') order by name limit $3)
+             union
+            (select queue
+               from queue_limits
+              where queue > coalesce($2, '')
+                and num_nonnulls(running, running_per_key, starts_per_key) > 0
+              order by queue
+              limit $3)
         )
         select n.queue as "name!",
                (select count(*) from (
@@ -83,11 +95,17 @@ pub async fn queues_after(
                ((select count(*) from first_parked) >= $1) as "waiting_at_least!",
                coalesce(b.running, 0) as "running!",
                d.oldest as oldest_due_at,
-               exists (select from served s where s.queue = n.queue) as "served!"
+               exists (select from served s where s.queue = n.queue) as "served!",
+               u.paused_by as "paused_by?: IdentityId", i.name as "paused_by_name?", u.reason as "pause_reason?",
+               u.paused_at as "paused_at?", l.running as "limit_running?", l.running_per_key as "running_per_key?",
+               l.starts_per_key as "starts_per_key?", l.starts_span_ms as "starts_span_ms?"
           from named n
           left join due d on d.queue = n.queue
           left join busy b on b.queue = n.queue
           left join parked p on p.queue = n.queue
+          left join pauses u on u.scope = 'queue' and u.name = n.queue
+          left join identities i on i.id = u.paused_by
+          left join queue_limits l on l.queue = n.queue
          where n.queue > coalesce($2, '')
          order by n.queue
          limit $3
@@ -98,7 +116,8 @@ pub async fn queues_after(
         SILENT_AFTER.as_secs_f64(),
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    Ok(rows.into_iter().map(Row::view).collect())
 }
 
 /// The first 1,000 queues, by name: see [`queues_after`].
@@ -109,7 +128,7 @@ pub async fn queues(conn: &mut PgConnection) -> Result<Vec<QueueView>, sqlx::Err
     queues_after(conn, None, 1000).await
 }
 
-/// One queue; `None` where neither a live job nor a live worker names it.
+/// One queue; `None` where neither a live job nor a live worker names it and it is neither paused nor limited.
 ///
 /// A queue of which nothing is due or runs, that no worker names, and whose jobs all wait behind the first 20,000 to
 /// become due, is not found.
@@ -117,8 +136,8 @@ pub async fn queues(conn: &mut PgConnection) -> Result<Vec<QueueView>, sqlx::Err
 /// # Errors
 /// Only the database's.
 pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueView>, sqlx::Error> {
-    sqlx::query_as!(
-        QueueView,
+    let row = sqlx::query_as!(
+        Row,
         r#"
         with recursive heads as (
             select k.keyed, f.kind, f.priority, f.run_at
@@ -167,17 +186,25 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
                               and $2 = any (queues)) as served
         )
         select $2::text as "name!",
-               available as "available!",
-               waiting as "waiting!",
-               waiting_at_least as "waiting_at_least!",
-               running as "running!",
-               oldest_due_at,
-               served as "served!"
-          from figures
-         where served
-            or available + waiting + running > 0
+               f.available as "available!",
+               f.waiting as "waiting!",
+               f.waiting_at_least as "waiting_at_least!",
+               f.running as "running!",
+               f.oldest_due_at,
+               f.served as "served!",
+               u.paused_by as "paused_by?: IdentityId", i.name as "paused_by_name?", u.reason as "pause_reason?",
+               u.paused_at as "paused_at?", l.running as "limit_running?", l.running_per_key as "running_per_key?",
+               l.starts_per_key as "starts_per_key?", l.starts_span_ms as "starts_span_ms?"
+          from figures f
+          left join pauses u on u.scope = 'queue' and u.name = $2
+          left join identities i on i.id = u.paused_by
+          left join queue_limits l on l.queue = $2
+         where f.served
+            or f.available + f.waiting + f.running > 0
+            or u.name is not null
+            or num_nonnulls(l.running, l.running_per_key, l.starts_per_key) > 0
             -- A name that nothing else knows is looked for among more of those that wait, and not among all.
-            or (waiting_at_least
+            or (f.waiting_at_least
                 and exists (select
                               from (select queue
                                       from jobs
@@ -192,7 +219,50 @@ pub async fn queue(conn: &mut PgConnection, name: &str) -> Result<Option<QueueVi
         MAX_PARKED,
     )
     .fetch_optional(conn)
-    .await
+    .await?;
+    Ok(row.map(Row::view))
+}
+
+struct Row {
+    name: String,
+    available: i64,
+    waiting: i64,
+    waiting_at_least: bool,
+    running: i64,
+    oldest_due_at: Option<Timestamp>,
+    served: bool,
+    paused_by: Option<IdentityId>,
+    paused_by_name: Option<String>,
+    pause_reason: Option<String>,
+    paused_at: Option<Timestamp>,
+    limit_running: Option<i32>,
+    running_per_key: Option<i32>,
+    starts_per_key: Option<i32>,
+    starts_span_ms: Option<i64>,
+}
+
+impl Row {
+    fn view(self) -> QueueView {
+        let pause = self.pause_reason.zip(self.paused_at).map(|(reason, paused_at)| Pause {
+            scope: "queue".to_owned(),
+            name: self.name.clone(),
+            paused_by: self.paused_by,
+            paused_by_name: self.paused_by_name,
+            reason,
+            paused_at,
+        });
+        QueueView {
+            name: self.name,
+            available: self.available,
+            waiting: self.waiting,
+            waiting_at_least: self.waiting_at_least,
+            running: self.running,
+            oldest_due_at: self.oldest_due_at,
+            served: self.served,
+            pause,
+            limits: of_columns(self.limit_running, self.running_per_key, self.starts_per_key, self.starts_span_ms),
+        }
+    }
 }
 
 /// The figures of the first page.

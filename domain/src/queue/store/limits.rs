@@ -99,25 +99,34 @@ struct Row {
 
 impl Row {
     fn view(self, queue: &QueueName) -> LimitsView {
-        // The table's checks keep them within these.
-        let small = |n: i32| u16::try_from(n).unwrap_or(u16::MAX);
-        let span = |ms: i64| Duration::from_millis(ms.unsigned_abs());
         LimitsView {
             queue: queue.clone(),
-            limits: Limits {
-                running: self.running.map(small),
-                running_per_key: self.running_per_key.map(small),
-                starts_per_key: self
-                    .starts_per_key
-                    .zip(self.starts_span_ms)
-                    .map(|(starts, ms)| Rate { starts: small(starts), span: span(ms) }),
-            },
+            limits: of_columns(self.running, self.running_per_key, self.starts_per_key, self.starts_span_ms),
             revision: self.revision,
             set_by: self.set_by,
             set_by_name: self.set_by_name,
             reason: self.reason,
             set_at: Some(self.set_at),
         }
+    }
+}
+
+/// Limits as their table has them.
+pub(super) fn of_columns(
+    running: Option<i32>,
+    running_per_key: Option<i32>,
+    starts_per_key: Option<i32>,
+    starts_span_ms: Option<i64>,
+) -> Limits {
+    // The table's checks keep them within these.
+    let small = |n: i32| u16::try_from(n).unwrap_or(u16::MAX);
+    let span = |ms: i64| Duration::from_millis(ms.unsigned_abs());
+    Limits {
+        running: running.map(small),
+        running_per_key: running_per_key.map(small),
+        starts_per_key: starts_per_key
+            .zip(starts_span_ms)
+            .map(|(starts, ms)| Rate { starts: small(starts), span: span(ms) }),
     }
 }
 
@@ -133,8 +142,40 @@ fn none(queue: &QueueName) -> LimitsView {
     }
 }
 
+/// As [`set_limits`], and tells those that held before beside those that hold now: what the audit trail keeps.
+///
+/// # Errors
+/// As [`set_limits`].
+pub async fn change_limits(
+    conn: &mut PgConnection,
+    queue: &QueueName,
+    limits: &Limits,
+    actor: Option<IdentityId>,
+    reason: &str,
+    if_revision: Option<i64>,
+) -> Result<(LimitsView, LimitsView), Error> {
+    let mut before = lock_limits(conn, queue).await?;
+    if before.revision == 0 && if_revision.is_none_or(|expected| expected == 0) {
+        match set_limits(conn, queue, limits, actor, reason, Some(0)).await {
+            // Somebody else set the first ones meanwhile: now there is a row to lock.
+            Err(Error::StaleLimits { .. }) if if_revision.is_none() => before = lock_limits(conn, queue).await?,
+            done => return Ok((before, done?)),
+        }
+    }
+    let now = set_limits(conn, queue, limits, actor, reason, if_revision).await?;
+    Ok((before, now))
+}
+
+/// The limits of a queue, which nobody else changes until the transaction ends; not locked where there are none yet.
+async fn lock_limits(conn: &mut PgConnection, queue: &QueueName) -> Result<LimitsView, sqlx::Error> {
+    sqlx::query!("select from queue_limits where queue = $1 for update", queue.as_str())
+        .fetch_optional(&mut *conn)
+        .await?;
+    limits(conn, queue).await
+}
+
 /// Pauses a queue or a kind: no lease from the commit on takes its jobs; those that run go on. Paused already, it stays
-/// as it was.
+/// as it was. Answers whether it was not paused before.
 ///
 /// # Errors
 /// Only the database's.
@@ -143,21 +184,24 @@ pub async fn pause(
     what: &Paused,
     actor: Option<IdentityId>,
     reason: &str,
-) -> Result<Pause, sqlx::Error> {
-    sqlx::query!(
+) -> Result<(Pause, bool), sqlx::Error> {
+    let new = sqlx::query_scalar!(
         r#"
         insert into pauses (scope, name, paused_by, reason, paused_at)
         values ($1, $2, $3, $4, (select lh_now()))
-            on conflict (scope, name) do nothing
+            -- Changes nothing, and keeps a resume from coming between this and what is told of it.
+            on conflict (scope, name) do update
+           set scope = excluded.scope
+        returning xmax = 0 as "new!"
         "#,
         what.scope(),
         what.name(),
         actor.map(|id| id.0),
         reason,
     )
-    .execute(&mut *conn)
+    .fetch_one(&mut *conn)
     .await?;
-    sqlx::query_as!(
+    let pause = sqlx::query_as!(
         Pause,
         r#"
         select p.scope, p.name, p.paused_by as "paused_by: IdentityId", i.name as "paused_by_name?", p.reason, p.paused_at
@@ -170,18 +214,33 @@ pub async fn pause(
         what.name(),
     )
     .fetch_one(conn)
-    .await
+    .await?;
+    Ok((pause, new))
 }
 
-/// Ends a pause; answers whether there was one.
+/// Ends a pause, and tells it; `None` where there was none.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn resume(conn: &mut PgConnection, what: &Paused) -> Result<bool, sqlx::Error> {
-    let ended = sqlx::query!("delete from pauses where scope = $1 and name = $2", what.scope(), what.name())
-        .execute(conn)
-        .await?;
-    Ok(ended.rows_affected() > 0)
+pub async fn resume(conn: &mut PgConnection, what: &Paused) -> Result<Option<Pause>, sqlx::Error> {
+    sqlx::query_as!(
+        Pause,
+        r#"
+        with ended as (
+            delete from pauses
+             where scope = $1
+               and name = $2
+            returning scope, name, paused_by, reason, paused_at
+        )
+        select p.scope, p.name, p.paused_by as "paused_by: IdentityId", i.name as "paused_by_name?", p.reason, p.paused_at
+          from ended p
+          left join identities i on i.id = p.paused_by
+        "#,
+        what.scope(),
+        what.name(),
+    )
+    .fetch_optional(conn)
+    .await
 }
 
 /// Every pause, by scope and name: those behind `after`, at most `limit`.

@@ -19,6 +19,9 @@ pub async fn change_marks(conn: &mut PgConnection) -> Result<ChangeMarks, sqlx::
                    (select id from jobs order by id desc limit 1),
                    (select sum(total) from throughput where minute > (select lh_now()) - interval '2 minutes'),
                    (select max(id) from fenced_writes),
+                   -- What operators hold back.
+                   (select concat(count(*), max(paused_at)) from (select paused_at from pauses limit 1000) u),
+                   (select sum(revision) from (select revision from queue_limits limit 1000) l),
                    -- Progress writes no counter: the progress of the running jobs is compared itself, of a thousand
                    -- at most: a hundred batches, and ten jobs of each. A page of more reloads at its own pace.
                    (select sum(hashtext(p.progress::text)::bigint) from (

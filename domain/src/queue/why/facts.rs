@@ -1,8 +1,12 @@
 //! What is read before the answer is decided.
 
+use std::time::Duration;
+
+use serde::Deserialize;
+
 use crate::clock::Timestamp;
-use crate::ids::WorkerId;
-use crate::queue::Job;
+use crate::ids::{JobId, WorkerId};
+use crate::queue::{Job, Pause};
 
 /// Jobs ahead of one that are counted; what is more is told as this number and "at least".
 pub const AHEAD_LIMIT: i64 = 1000;
@@ -20,6 +24,48 @@ pub struct Facts {
     pub workers: Vec<Workers>,
     /// Due jobs that those who serve it take before it, up to [`AHEAD_LIMIT`]: as the worker sees it that has the fewest.
     pub ahead: i64,
+    /// The pauses of its queue and of its kind.
+    pub pauses: Vec<Pause>,
+    /// The limits that it falls under, with their places.
+    pub limits: Vec<Places>,
+}
+
+/// The places under one limit, as a lease counts them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Which limit.
+    pub of: Limited,
+    /// How many there are.
+    pub most: i64,
+    /// How many are taken; more than there are where the limit was lowered.
+    pub taken: i64,
+    /// Who holds them, the longest first: at most [`HOLDERS_LIMIT`]. None for starts.
+    pub holders: Vec<Holder>,
+    /// When the next one is free, where time alone frees it.
+    pub free_at: Option<Timestamp>,
+}
+
+/// Holders of places that are named.
+pub const HOLDERS_LIMIT: i64 = 5;
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    /// Jobs of the queue that run.
+    Queue,
+    /// Jobs of the job's concurrency key that run.
+    Key,
+    /// Jobs of its key that started within this span.
+    Starts(Duration),
+}
+
+/// A job that holds a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Holder {
+    /// The job.
+    pub job: JobId,
+    /// The worker that runs it.
+    pub worker: WorkerId,
 }
 
 /// Workers that name the job's queue and are alike in what they could do for it.

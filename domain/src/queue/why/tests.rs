@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::ids::{Kind, QueueName};
 use crate::lease::Fence;
-use crate::queue::LeaseView;
+use crate::queue::{LeaseView, Pause};
 
 fn at(text: &str) -> Timestamp {
     text.parse().expect("a valid time")
@@ -41,7 +41,15 @@ fn facts(state: JobState, run_at: i64) -> Facts {
         result: None,
         unserved: false,
     };
-    Facts { now: moment(0), job, cancel: None, workers: vec![group(Standing::Free, true)], ahead: 0 }
+    Facts {
+        now: moment(0),
+        job,
+        cancel: None,
+        workers: vec![group(Standing::Free, true)],
+        ahead: 0,
+        pauses: Vec::new(),
+        limits: Vec::new(),
+    }
 }
 
 fn group(standing: Standing, serve_kind: bool) -> Workers {
@@ -173,4 +181,80 @@ fn a_finished_job_says_when_and_why_it_ended() {
         assert_eq!(reason.message.contains("it broke"), state != JobState::Completed, "{}", reason.message);
         assert_eq!(reason.error.is_some(), state != JobState::Completed);
     }
+}
+
+fn pause(scope: &str, name: &str) -> Pause {
+    Pause {
+        scope: scope.to_owned(),
+        name: name.to_owned(),
+        paused_by: None,
+        paused_by_name: Some("ops".to_owned()),
+        reason: "a release".to_owned(),
+        paused_at: moment(-30),
+    }
+}
+
+fn places(of: Limited, most: i64, taken: i64) -> Places {
+    let holders = vec![Holder { job: JobId::generate(), worker: WorkerId::generate() }];
+    Places { of, most, taken, holders, free_at: None }
+}
+
+#[test]
+fn a_pause_is_told_with_who_since_and_why_and_hides_nothing_else_that_holds_the_job() {
+    let mut facts = facts(JobState::Available, -60);
+    facts.pauses = vec![pause("queue", "q"), pause("kind", "a.b")];
+    assert_eq!(codes(&facts), ["paused_queue", "paused_kind"]);
+    let reason = &decide(&facts).reasons[1];
+    assert_eq!((reason.by.as_deref(), reason.reason.as_deref()), (Some("ops"), Some("a release")));
+    assert_eq!(reason.since, Some(moment(-30)));
+    assert!(reason.message.contains("by ops since 2026-03-14 02:59:30 UTC: a release."), "{}", reason.message);
+    assert!(reason.message.contains("queue resume --kind a.b --reason"), "{}", reason.message);
+    facts.ahead = 3;
+    assert_eq!(codes(&facts), ["paused_queue", "paused_kind", "behind_others"]);
+    facts.workers.clear();
+    assert_eq!(codes(&facts), ["paused_queue", "paused_kind", "unserved_queue"]);
+    // Before it is due, both its time and the pause are told; a job that runs is held by nothing.
+    facts.job.state = JobState::Scheduled;
+    facts.job.run_at = moment(60);
+    assert_eq!(codes(&facts), ["scheduled", "paused_queue", "paused_kind", "unserved_queue"]);
+    facts.job.state = JobState::Running;
+    assert_eq!(codes(&facts), ["running"]);
+}
+
+#[test]
+fn a_limit_holds_a_job_only_where_no_place_is_free_and_says_who_holds_them() {
+    let mut facts = facts(JobState::Available, -60);
+    facts.job.concurrency_key = Some("acme".to_owned());
+    facts.limits = vec![places(Limited::Queue, 5, 4), places(Limited::Key, 2, 1)];
+    assert_eq!(codes(&facts), ["next"], "a place is free");
+    facts.limits = vec![places(Limited::Queue, 5, 7), places(Limited::Key, 2, 2)];
+    let why = decide(&facts);
+    let [of_queue, of_key] = why.reasons.as_slice() else { panic!("{why:?}") };
+    assert_eq!((of_queue.code, of_queue.limit, of_queue.running), ("queue_limit", Some(5), Some(7)));
+    assert_eq!((of_key.code, of_key.key.as_deref(), of_key.limit), ("key_limit", Some("acme"), Some(2)));
+    let holder = of_queue.holders[0];
+    let named = format!("7 of 5 jobs that queue q may run at once are running: job {} on worker", holder.job);
+    assert!(of_queue.message.starts_with(&named) && of_queue.message.contains("and 6 more"), "{}", of_queue.message);
+    // Nobody to run it comes first: more room would not help.
+    facts.workers.clear();
+    assert_eq!(codes(&facts), ["unserved_queue"]);
+    // And before it is due, who knows what will be free then.
+    facts.workers = vec![group(Standing::Free, true)];
+    facts.job.state = JobState::Retryable;
+    facts.job.run_at = moment(60);
+    assert_eq!(codes(&facts), ["waits_for_retry"]);
+}
+
+#[test]
+fn a_rate_says_exactly_when_the_next_start_is_free() {
+    let mut facts = facts(JobState::Available, -60);
+    facts.job.concurrency_key = Some("acme".to_owned());
+    let free_at = moment(30) + chrono::TimeDelta::microseconds(250_001);
+    let span = std::time::Duration::from_secs(60);
+    let started = Places { holders: Vec::new(), free_at: Some(free_at), ..places(Limited::Starts(span), 10, 10) };
+    facts.limits = vec![started];
+    let reason = only(&facts);
+    assert_eq!((reason.code, reason.until, reason.jobs), ("rate_limit", Some(free_at), Some(10)));
+    assert!(reason.message.contains("within 60 seconds on queue q"), "{}", reason.message);
+    assert!(reason.message.contains("may start at 2026-03-14 03:00:30.250001 UTC"), "{}", reason.message);
 }

@@ -1,0 +1,52 @@
+//! What a form needs that changes something: the session's token in it, and the permission of whoever sends it.
+
+use domain::authority::{Caller, Permission, Scopes};
+use domain::{digest, queue};
+
+use super::failure::Failure;
+use super::page::Ask;
+use crate::App;
+use crate::door::known::Shown;
+use crate::door::session::caller_of;
+
+/// Compares digests, so that the time it takes tells nothing of the token.
+pub(super) fn same(one: &str, two: &str) -> bool {
+    digest::sha256(one.as_bytes()) == digest::sha256(two.as_bytes())
+}
+
+/// Who sends a form. A cookie travels by itself: without the session's token in the form, another site could have made
+/// the visitor send it.
+pub(super) async fn sender(app: &App, ask: &Ask, csrf: &str, needed: Permission) -> Result<Caller, Failure> {
+    let Some(token) = &ask.token else { return Err(Failure::SignIn) };
+    if !same(&token.form_token(), csrf) {
+        return Err(Failure::Forged);
+    }
+    let mut conn = app.pool().acquire().await?;
+    let Some(caller) = caller_of(&mut conn, token).await? else { return Err(Failure::SignIn) };
+    app.rates().accepted(&Shown::session_of(&token.reveal()));
+    if !caller.may(needed) {
+        return Err(Failure::Forbidden(needed));
+    }
+    if caller.scopes != Scopes::default() {
+        return Err(Failure::Scoped);
+    }
+    app.rates().take(caller.key).map_err(|_| Failure::TooMany)?;
+    Ok(caller)
+}
+
+impl From<queue::Error> for Failure {
+    fn from(error: queue::Error) -> Self {
+        match error {
+            queue::Error::Invalid { field, rule } => Self::Invalid(format!("{}: {rule}.", field.replace('_', " "))),
+            queue::Error::StaleLimits { .. } => Self::Stale,
+            queue::Error::Store(source) => source.into(),
+            queue::Error::LeaseLost(_)
+            | queue::Error::SettledBefore(_)
+            | queue::Error::PayloadTooLarge { .. }
+            | queue::Error::NotFound(_)
+            | queue::Error::Conflict { .. }
+            | queue::Error::KeyTaken { .. }
+            | queue::Error::Stale { .. } => Self::Invalid(format!("{error}.")),
+        }
+    }
+}
