@@ -21,7 +21,7 @@ pub(super) async fn sender(app: &App, ask: &Ask, csrf: &str, needed: Permission)
     if !same(&token.form_token(), csrf) {
         return Err(Failure::Forged);
     }
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let Some(caller) = caller_of(&mut conn, token).await? else { return Err(Failure::SignIn) };
     app.rates().accepted(&Shown::session_of(&token.reveal()));
     if !caller.may(needed) {

@@ -167,7 +167,7 @@ async fn hold(
 ) -> Result<Response, Failure> {
     let caller = act::sender(app, ask, csrf, Permission::QueuesOperate).await?;
     let reason = why(reason)?;
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     match verb {
         Verb::Pause => drop(operating::pause(&mut tx, &caller, what, reason).await?),
         Verb::Resume => drop(operating::resume(&mut tx, &caller, what, reason).await?),
@@ -198,7 +198,7 @@ pub(super) async fn limit(
     let caller = act::sender(&app, &ask, &sent.csrf, Permission::QueuesOperate).await?;
     let reason = why(&sent.reason)?;
     let limits = operating::limits(&asked(&sent)?);
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     // What was set since the form was opened is not put back.
     let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
     db::finish(tx, done).await?;

@@ -26,7 +26,7 @@ use crate::{App, convert, operating};
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Failure> {
     let name = QueueName::new(name).map_err(|_| Failure::not_found())?;
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     Ok(told(queue::limits(&mut conn, &name).await?))
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn put(
     let act = || put_once(&app, &caller, &name, &limits, reason, if_revision);
     match domain::db::retry_races(act, Failure::is_race).await {
         Err(failure) if failure.code() == Code::StaleRevision => {
-            let mut conn = app.pool().acquire().await?;
+            let mut conn = domain::db::session(app.pool()).await?;
             let current = convert::queue_limits(queue::limits(&mut conn, &name).await?);
             Err(failure.with_current(Some(json!(current))))
         }
@@ -81,7 +81,7 @@ async fn put_once(
     reason: &str,
     if_revision: Option<i64>,
 ) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     let done = operating::limit(&mut tx, caller, name, limits, reason, if_revision).await;
     Ok(told(domain::db::finish(tx, done).await?))
 }
@@ -210,7 +210,7 @@ async fn operate_once(
     verb: Verb,
     reason: &str,
 ) -> Result<Response, Failure> {
-    let mut tx = app.pool().begin().await?;
+    let mut tx = domain::db::begin(app.pool()).await?;
     if let Some(answer) = call.begin(&mut tx).await? {
         return Ok(answer);
     }
@@ -255,7 +255,7 @@ impl std::str::FromStr for Place {
 pub(super) async fn pauses(State(app): State<App>, uri: Uri) -> Result<Json<Page<Pause>>, Failure> {
     let (limit, after) = page::read::<Place>(&uri)?;
     let after = after.as_ref().map(|place| (place.scope.as_str(), place.name.as_str()));
-    let mut conn = app.pool().acquire().await?;
+    let mut conn = domain::db::session(app.pool()).await?;
     let found = queue::pauses_after(&mut conn, after, limit + 1).await?;
     Ok(Json(page::of(found, limit, |pause| format!("{} {}", pause.scope, pause.name), convert::pause)))
 }

@@ -70,7 +70,7 @@ enum Command {
     /// Enqueue, look at and steer jobs
     #[command(subcommand)]
     Job(job::Command),
-    /// Look at queues
+    /// Look at queues, limit and pause them
     #[command(subcommand)]
     Queue(queue::Command),
     /// Register, look at and move instances

@@ -6,6 +6,7 @@ mod doctor;
 mod instances;
 mod keys;
 mod prune;
+mod queues;
 mod roles;
 mod settings;
 mod support;
