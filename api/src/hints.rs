@@ -35,6 +35,12 @@ impl Hints {
         }
     }
 
+    /// Notes that jobs of a queue may be due which a pause or a limit held back until now; nobody counts them.
+    pub(crate) fn freed(&self, queue: &QueueName) {
+        const MANY: u32 = 1000;
+        self.add(queue, MANY);
+    }
+
     fn take(&self) -> Hint {
         std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -173,6 +173,9 @@ async fn hold(
         Verb::Resume => drop(operating::resume(&mut tx, &caller, what, reason).await?),
     }
     tx.commit().await?;
+    if let (Verb::Resume, Paused::Queue(queue)) = (verb, what) {
+        app.hints().freed(queue);
+    }
     Ok(Redirect::to(back).into_response())
 }
 
@@ -202,6 +205,7 @@ pub(super) async fn limit(
     // What was set since the form was opened is not put back.
     let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
     db::finish(tx, done).await?;
+    app.hints().freed(&name);
     Ok(Redirect::to(&format!("/queues/{name}")).into_response())
 }
 

@@ -83,7 +83,9 @@ async fn put_once(
 ) -> Result<Response, Failure> {
     let mut tx = domain::db::begin(app.pool()).await?;
     let done = operating::limit(&mut tx, caller, name, limits, reason, if_revision).await;
-    Ok(told(domain::db::finish(tx, done).await?))
+    let set = domain::db::finish(tx, done).await?;
+    app.hints().freed(name);
+    Ok(told(set))
 }
 
 /// Pauses a queue with all of its kinds: jobs that run go on, no other begins.
@@ -226,6 +228,9 @@ async fn operate_once(
         }
     };
     tx.commit().await?;
+    if let (Verb::Resume, Paused::Queue(queue)) = (verb, what) {
+        app.hints().freed(queue);
+    }
     Ok(response)
 }
 
