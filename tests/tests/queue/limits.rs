@@ -249,7 +249,7 @@ async fn a_paused_queue_and_a_paused_kind_give_no_jobs_until_they_are_resumed() 
         assert!(q.lease_up_to(10).await.is_empty(), "{what:?}, with a limit");
         limit(&q, Limits::default()).await;
         let listed = queue::pauses_after(&mut conn, None, 10).await.expect("pauses");
-        assert_eq!(listed, [pause.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&pause));
         assert_eq!(queue::resume(&mut conn, &what).await.expect("the database answers"), Some(pause));
         assert_eq!(queue::resume(&mut conn, &what).await.expect("the database answers"), None, "nothing to resume");
         assert_eq!(q.lease_up_to(1).await.len(), 1, "{what:?} is resumed");
