@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use domain::audit::{Actor, Event};
+use domain::db;
 use domain::queue::{self, FinishedJobs, Prunable, PruneStep, Pruned, Retention};
 use serde_json::{Value, json};
-use sqlx::PgConnection;
+use sqlx::PgPool;
 
 use super::Context;
 use crate::exit::{Ending, Exit};
@@ -40,19 +41,18 @@ pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<Exit> {
     }
     runtime::run(async {
         let pool = database::connect(&settings).await?;
-        let mut conn = pool.acquire().await?;
         if args.dry_run {
-            let prunable = queue::prunable(&mut conn, &kept).await?;
+            let prunable = queue::prunable(&mut *db::session(&pool).await?, &kept).await?;
             return context.output.show(&prunable_for_programs(&prunable), |_| prunable_for_people(&prunable));
         }
-        let pruned = prune(&mut conn, &kept, args.reason.as_deref()).await?;
+        let pruned = prune(&pool, &kept, args.reason.as_deref()).await?;
         context.output.show(&pruned_for_programs(&pruned), |_| pruned_for_people(&pruned))
     })?;
     Ok(Exit::Ok)
 }
 
 /// Takes steps until nothing is left to do.
-async fn prune(conn: &mut PgConnection, kept: &Retention, reason: Option<&str>) -> anyhow::Result<Pruned> {
+async fn prune(pool: &PgPool, kept: &Retention, reason: Option<&str>) -> anyhow::Result<Pruned> {
     let act = Event {
         // Whoever holds the database: no key was shown.
         actor: Actor::System,
@@ -62,11 +62,16 @@ async fn prune(conn: &mut PgConnection, kept: &Retention, reason: Option<&str>) 
         reason,
         detail: retentions(kept),
     };
-    queue::begin_pruning(conn, kept, &act).await?;
+    let mut session = db::session(pool).await?;
+    queue::begin_pruning(&mut session, kept, &act).await?;
+    session.done(()).await?;
     let mut pruned = Pruned::default();
     let mut held = 0;
     loop {
-        let PruneStep { pruned: step, more, held: step_held } = queue::prune_step(conn, kept, BATCH).await?;
+        // Each step commits by itself, behind a pooler too.
+        let mut session = db::session(pool).await?;
+        let step = queue::prune_step(&mut session, kept, BATCH).await?;
+        let PruneStep { pruned: step, more, held: step_held } = session.done(step).await?;
         pruned.add(step);
         if more {
             held = 0;
