@@ -41,6 +41,14 @@ impl Hints {
         self.add(queue, MANY);
     }
 
+    /// As [`Self::freed`], of a kind on whatever queue.
+    pub(crate) fn freed_anywhere(&self) {
+        if self.told {
+            self.due.lock().unwrap_or_else(PoisonError::into_inner).add_any(1000);
+            self.wanted.notify_one();
+        }
+    }
+
     fn take(&self) -> Hint {
         std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner))
     }

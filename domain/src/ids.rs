@@ -187,6 +187,12 @@ name_type!(
 );
 
 impl QueueName {
+    /// Whether only one node may do its work.
+    #[must_use]
+    pub fn is_of_a_node(&self) -> bool {
+        self.0.starts_with("node.")
+    }
+
     /// Work that only one node may do.
     #[must_use]
     pub fn of_node(node: NodeId) -> Self {

@@ -173,8 +173,10 @@ async fn hold(
         Verb::Resume => drop(operating::resume(&mut tx, &caller, what, reason).await?),
     }
     tx.commit().await?;
-    if let (Verb::Resume, Paused::Queue(queue)) = (verb, what) {
-        app.hints().freed(queue);
+    match (verb, what) {
+        (Verb::Resume, Paused::Queue(queue)) => app.hints().freed(queue),
+        (Verb::Resume, Paused::Kind(_)) => app.hints().freed_anywhere(),
+        (Verb::Pause, _) => {}
     }
     Ok(Redirect::to(back).into_response())
 }

@@ -228,8 +228,10 @@ async fn operate_once(
         }
     };
     tx.commit().await?;
-    if let (Verb::Resume, Paused::Queue(queue)) = (verb, what) {
-        app.hints().freed(queue);
+    match (verb, what) {
+        (Verb::Resume, Paused::Queue(queue)) => app.hints().freed(queue),
+        (Verb::Resume, Paused::Kind(_)) => app.hints().freed_anywhere(),
+        (Verb::Pause, _) => {}
     }
     Ok(response)
 }

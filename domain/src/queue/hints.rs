@@ -94,6 +94,14 @@ impl Hint {
     }
 }
 
+impl Hint {
+    /// Whether it names a queue of a node that is among these: nobody else serves it, so its turn is now.
+    #[must_use]
+    pub fn is_for_this_node(&self, served: &[QueueName]) -> bool {
+        served.iter().any(|queue| queue.is_of_a_node() && self.queues.contains_key(queue))
+    }
+}
+
 /// What a worker knows of itself and its peers when it hears a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
@@ -171,6 +179,15 @@ mod tests {
         let mut waits: Vec<_> = (0..live).filter_map(|rank| wait(turn, jobs, Standing { free, live, rank })).collect();
         waits.sort();
         waits
+    }
+
+    #[test]
+    fn a_hint_for_a_nodes_queue_is_for_that_node() {
+        let mut hint = Hint::default();
+        hint.add(&queue("node.01a22c3e-8a7e-74ae-8622-37de545cd783"), 1);
+        hint.add(&queue("default"), 1);
+        let own = [queue("default"), queue("node.01a22c3e-8a7e-74ae-8622-37de545cd783")];
+        assert!(hint.is_for_this_node(&own) && !hint.is_for_this_node(&own[..1]));
     }
 
     #[test]

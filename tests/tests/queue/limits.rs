@@ -184,6 +184,79 @@ async fn limits_hold_exactly_among_many_callers_at_once() {
     }
 }
 
+/// A limit that is set while jobs run counts them: of the queue, and of each key.
+#[tokio::test]
+async fn a_limit_counts_what_ran_before_it_was_set() {
+    let q = Queue::start().await;
+    enqueue(&q, 10).await;
+    let leased = q.lease_up_to(4).await;
+    limit(&q, running(3)).await;
+    assert!(q.lease_up_to(5).await.is_empty(), "four run");
+    limit(&q, running(5)).await;
+    assert_eq!(q.lease_up_to(5).await.len(), 1, "four run, five may");
+    for done in leased {
+        q.complete(done.lease).await;
+    }
+    assert_eq!(q.lease_up_to(9).await.len(), 4);
+    limit(&q, Limits::default()).await;
+    assert_eq!(q.lease_up_to(9).await.len(), 1, "no limit any more");
+    enqueue_keyed(&q, "a", 5).await;
+    let keyed = q.lease_up_to(2).await;
+    limit(&q, per_key(2)).await;
+    assert!(q.lease_up_to(5).await.is_empty(), "two of the key run");
+    q.complete(keyed[0].lease).await;
+    assert_eq!(q.lease_up_to(5).await.len(), 1);
+}
+
+/// A start is counted where a job starts, and not where its lease lost another place to somebody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn as_many_start_as_the_rate_allows_however_many_callers_want_their_places() {
+    const CALLERS: u32 = 12;
+    const KEYS: usize = 20;
+    const STARTS: usize = 3;
+    let q = Queue::start().await;
+    limit(&q, Limits { running: Some(1), ..rate(3, 86_400) }).await;
+    for key in 0..KEYS {
+        enqueue_keyed(&q, &format!("k{key:02}"), STARTS + 2).await;
+    }
+    let pool = q.db.pool_of(CALLERS).await;
+    let started = Arc::new(AtomicI64::new(0));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (pool, started) = (pool.clone(), started.clone());
+            tokio::spawn(async move {
+                let mut conn = pool.acquire().await.expect("a connection");
+                let me = worker();
+                let mut turns = queue::Turns::default();
+                let mut idle = 0;
+                // Each goes around by itself, so that several want the queue's one place for different keys.
+                while idle < 40 + caller {
+                    let request = queue::PollRequest {
+                        limit: 1,
+                        ended: &[],
+                        look: false,
+                        wall_clock: None,
+                        turns: Some(&turns),
+                        low_water: None,
+                    };
+                    let polled = queue::poll(&mut conn, &me, &request).await.expect("the database answers");
+                    idle = if polled.leased.is_empty() { idle + 1 } else { 0 };
+                    turns = polled.turns;
+                    for job in polled.leased {
+                        started.fetch_add(1, Ordering::SeqCst);
+                        let asked = [queue::Settlement { lease: job.lease, outcome: completed() }];
+                        queue::settle(&mut conn, &asked).await.expect("the database answers");
+                    }
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("a caller");
+    }
+    assert_eq!(started.load(Ordering::SeqCst), (KEYS * STARTS) as i64, "no start was spent for nothing");
+}
+
 /// A lower limit lets those that run go on, and lets none begin until they are fewer.
 #[tokio::test]
 async fn a_lowered_limit_counts_what_runs_beyond_it() {

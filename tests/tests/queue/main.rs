@@ -15,6 +15,7 @@ mod limits;
 mod low_water;
 mod model;
 mod operating;
+mod plans;
 mod polling;
 mod pruning;
 mod races;

@@ -54,6 +54,8 @@ pub(super) const LOST_RACE_PAUSE: Duration = Duration::from_millis(4);
 /// A walk of due jobs from the very beginning is made again when this many times its own time has passed: under a reader
 /// that keeps the entries of finished jobs from being removed it takes long.
 pub(super) const WALK_SHARE: u32 = 20;
+/// And after this at the latest: what was taken over from the dead may stand there.
+pub(super) const WALK_PAUSE_CAP: Duration = Duration::from_secs(5);
 /// Statements that a worker makes at once while all keys that each looked at are at their limits; then it waits for its
 /// turn, and goes on where it was.
 pub(super) const MAX_PARTS: u32 = 16;

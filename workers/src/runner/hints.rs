@@ -102,6 +102,10 @@ async fn hear(core: &Core, mut hints: Hints) {
         let jobs = hint.due_for(&core.registration.spec.queues);
         let free = u32::try_from(core.held.free()).unwrap_or(u32::MAX);
         let (live, rank) = core.rhythm.standing();
+        if free > 0 && hint.is_for_this_node(&core.registration.spec.queues) {
+            wake(core);
+            continue;
+        }
         match hints::wait(turn, jobs, Standing { free, live, rank }) {
             Some(Duration::ZERO) => wake(core),
             Some(wait) => {

@@ -12,7 +12,7 @@ use domain::queue::{Leased, LowWater, PollRequest, Polled, Turns};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, MAX_PARTS, WALK_SHARE};
+use super::config::{ANSWER_LIMIT, BATCH, LINGER, LOST_RACE_PAUSE, MAX_PARTS, WALK_PAUSE_CAP, WALK_SHARE};
 use super::core::Core;
 use super::grip::Grip;
 use super::keeper;
@@ -28,6 +28,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
     let mut turns = Turns::default();
     let mut low_water = LowWater::default();
     let mut from_the_start = Instant::now();
+    let (mut woken, mut whole) = (false, false);
     let mut parts = 0;
     tokio::select! {
         () = core.registered.cancelled() => {}
@@ -47,7 +48,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         let wall_clock = core.rhythm.wants_beat(sent).then(keeper::wall_clock);
         let look = core.rhythm.wants_look(sent);
         // What came to stand before the marks is found by a walk from the beginning, as often as its cost allows.
-        let marks = (!look || sent < from_the_start).then_some(&low_water);
+        let marks = (!whole && (!look || sent < from_the_start)).then_some(&low_water);
         let request = PollRequest { limit, ended: &ended, look, wall_clock, turns: Some(&turns), low_water: marks };
         // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
         let answer = timeout(ANSWER_LIMIT, core.store.poll(&core.registration.spec, &request)).await;
@@ -66,8 +67,11 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     }
                 }
                 if marks.is_none() {
-                    from_the_start = sent + sent.elapsed() * WALK_SHARE;
+                    from_the_start = sent + (sent.elapsed() * WALK_SHARE).min(WALK_PAUSE_CAP.max(sent.elapsed() * 2));
                 }
+                // Somebody told of a job, and it may stand before the marks: one that was taken over, for example.
+                whole = woken && leased.is_empty() && marks.is_some();
+                woken = false;
                 low_water.note(&leased);
                 turns = next;
                 parts = if more { parts + 1 } else { 0 };
@@ -87,7 +91,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     continue;
                 }
                 // All that it looked at was at a limit: what comes behind may not be.
-                if more && parts < MAX_PARTS {
+                if whole || (more && parts < MAX_PARTS) {
                     continue;
                 }
                 match look {
@@ -100,7 +104,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
         };
         tokio::select! {
             () = core.draining.cancelled() => return,
-            () = core.wake.notified() => {}
+            () = core.wake.notified() => woken = true,
             // A job that ended may have been at a limit.
             () = core.held.room.notified(), if turns.is_wanted() => {}
             () = sleep(pause) => {}

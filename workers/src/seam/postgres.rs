@@ -40,7 +40,7 @@ const STRAY_BATCH: u16 = 20_000;
 /// Places under limits that one upkeep looks at.
 const SLOT_BATCH: u16 = 5000;
 /// Finished jobs that one step of pruning looks at.
-const PRUNE_BATCH: u16 = 2000;
+const PRUNE_BATCH: u16 = 500;
 /// Idempotency keys forgotten in one sweep.
 const IDEMPOTENCY_BATCH: u16 = 1000;
 

@@ -140,21 +140,21 @@ pub(in crate::doctor) async fn due_work(conn: &mut PgConnection) -> Result<Vec<D
         Due,
         r#"
         with recursive heads as (
-            (select queue, kind, priority, run_at, 1 as n
+            (select keyed, queue, kind, priority, run_at, 1 as n
                from jobs
               where ready and state = 'available'
-              order by queue, kind, priority, run_at, id
+              order by keyed, queue, kind, priority, run_at, id
               limit 1)
              union all
-            select f.queue, f.kind, f.priority, f.run_at, h.n + 1
+            select f.keyed, f.queue, f.kind, f.priority, f.run_at, h.n + 1
               from heads h
              cross join lateral (
-                   select j.queue, j.kind, j.priority, j.run_at
+                   select j.keyed, j.queue, j.kind, j.priority, j.run_at
                      from jobs j
                     where j.ready
                       and j.state = 'available'
-                      and (j.queue, j.kind, j.priority) > (h.queue, h.kind, h.priority)
-                    order by j.queue, j.kind, j.priority, j.run_at, j.id
+                      and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
+                    order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
                     limit 1) f
              where h.n < 10000
         ), live as materialized (

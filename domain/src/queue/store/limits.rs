@@ -30,8 +30,8 @@ pub async fn limits(conn: &mut PgConnection, queue: &QueueName) -> Result<Limits
     Ok(row.map_or_else(|| none(queue), |row| row.view(queue)))
 }
 
-/// Sets the limits of a queue in place of those that it had; they hold for every lease from the commit on. Jobs that run
-/// already go on, also beyond a lower limit. `if_revision` refuses where they changed since they were read.
+/// Sets the limits of a queue in place of those that it had; they hold for every lease that begins after the commit. Jobs
+/// that run already go on and are counted, also beyond a lower limit. `if_revision` refuses where they changed since they were read.
 ///
 /// # Errors
 /// [`Error::Invalid`], [`Error::StaleLimits`], or the database's.
@@ -75,6 +75,9 @@ pub async fn set_limits(
     )
     .fetch_optional(&mut *conn)
     .await?;
+    if set.is_some() {
+        count_running(conn, queue, limits).await?;
+    }
     let now = self::limits(conn, queue).await?;
     match set {
         Some(_) => Ok(now),
@@ -83,6 +86,48 @@ pub async fn set_limits(
             Err(Error::StaleLimits { queue: queue.clone(), expected, found: now.revision })
         }
     }
+}
+
+/// Gives each job that runs already a place beyond every limit, where it has none: taken places count wherever they are.
+async fn count_running(conn: &mut PgConnection, queue: &QueueName, limits: &Limits) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        r#"
+        with run as materialized (
+            select r.id, r.fence, k.key
+              from running_jobs r
+             cross join lateral (
+                   select '' as key where $2
+                    union all
+                   select r.concurrency_key where $3 and r.concurrency_key is not null
+                   ) k
+             where r.queue = $1
+        )
+        insert into slots (queue, what, key, n, job_id, fence, before, taken_at)
+        select $1, 'running', r.key,
+               greatest($4, (select max(n) from slots s where s.queue = $1 and s.what = 'running' and s.key = r.key))
+               + row_number() over (partition by r.key order by r.id),
+               r.id, r.fence, 0, (select lh_now())
+          from run r
+         where not exists (
+               select
+                 from slots s
+                where s.queue = $1
+                  and s.what = 'running'
+                  and s.key = r.key
+                  and s.job_id = r.id
+                  and s.fence = r.fence
+               )
+         order by r.key, r.id
+            on conflict (queue, what, key, n) do nothing
+        "#,
+        queue.as_str(),
+        limits.running.is_some(),
+        limits.running_per_key.is_some(),
+        i32::from(Limits::MAX_RUNNING),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 struct Row {
@@ -174,7 +219,7 @@ async fn lock_limits(conn: &mut PgConnection, queue: &QueueName) -> Result<Limit
     limits(conn, queue).await
 }
 
-/// Pauses a queue or a kind: no lease from the commit on takes its jobs; those that run go on. Paused already, it stays
+/// Pauses a queue or a kind: no lease that begins after the commit takes its jobs; those that run go on. Paused already, it stays
 /// as it was. Answers whether it was not paused before.
 ///
 /// # Errors
@@ -303,21 +348,34 @@ pub async fn forget_slots(conn: &mut PgConnection, limit: u16) -> Result<u64, sq
                    key = coalesce((select key from last), ''),
                    n = coalesce((select n from last), 0)
              where exists (select from walk)
-        ), forgotten as (
-            delete from slots o
-             using next s
-             where o.queue = s.queue
-               and o.what = s.what
-               and o.key = s.key
-               and o.n = s.n
-               and o.fence = s.fence
-               and case s.what
+        ), held as materialized (
+            -- One that a lease is about to take is no longer free.
+            select o.queue, o.what, o.key, o.n
+              from next s
+             cross join lateral (
+                   select *
+                     from slots o
+                    where o.queue = s.queue
+                      and o.what = s.what
+                      and o.key = s.key
+                      and o.n = s.n
+                      and o.fence = s.fence
+                      for update skip locked
+                   ) o
+             where case s.what
                        when 'start'
                        -- Longer than any span.
                        then s.taken_at < (select lh_now()) - interval '1 day'
                        else not exists (
                            select from jobs j where j.id = s.job_id and j.fence = s.fence and j.state = 'running')
                    end
+        ), forgotten as (
+            delete from slots o
+             using held h
+             where o.queue = h.queue
+               and o.what = h.what
+               and o.key = h.key
+               and o.n = h.n
             returning o.n
         )
         select count(*) as "forgotten!"

@@ -62,7 +62,9 @@ pub(super) async fn tread_softly(conn: &mut PgConnection) -> Result<(), sqlx::Er
                set_config('enable_mergejoin', 'off', true) as "mergejoin!",
                -- A way that is off counts as dear, and what is dear would be compiled first.
                set_config('jit', 'off', true) as "jit!",
-               set_config('lock_timeout', '200ms', true) as "lock_timeout!"
+               set_config('lock_timeout', '200ms', true) as "lock_timeout!",
+               -- It may hold a lock that settlements wait for: one that stands still gives it up before their leases end.
+               set_config('idle_in_transaction_session_timeout', '2s', true) as "idle!"
         "#
     )
     .fetch_one(conn)

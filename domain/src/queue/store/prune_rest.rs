@@ -12,15 +12,13 @@ pub(super) async fn workers(conn: &mut PgConnection, kept: Duration, limit: i64)
             select id
               from workers
              where seen_at < (select lh_now()) - $1::float8 * interval '1 second'
+               -- What it holds names it until a sweep took it away.
+               and not exists (select from lease_batches b where b.worker_id = workers.id)
              order by seen_at
              limit $2
                for update skip locked
         )
-        delete from workers w
-         using old o
-         where w.id = o.id
-           -- What it holds names it until a sweep took it away.
-           and not exists (select from lease_batches b where b.worker_id = o.id)
+        delete from workers w using old o where w.id = o.id
         "#,
         kept.as_secs_f64(),
         limit,

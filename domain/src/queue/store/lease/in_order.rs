@@ -86,6 +86,7 @@ pub(super) async fn lease(
                                       and a.state = 'available'
                                    )
                             ))"#,
+        contested = "false",
         cut_queues = "'{}'::text[]",
         cut_keys = "'{}'::text[]",
         &asked.ranges.queues as &[&str],

@@ -264,7 +264,8 @@ pub(super) async fn lease(
         ), held as materialized (
             -- As the short text does it; the fences rise in turn.
             select j.place, j.id, c.lease_ms, c.queue, c.key, c.queue_n, c.queue_before, c.key_n, c.key_before,
-                   c.start_n, c.start_before, num_nonnulls(c.queue_n, c.key_n, c.start_n) as needs,
+                   c.start_n, c.start_before, num_nonnulls(c.queue_n, c.key_n) as needs_running,
+                   num_nonnulls(c.queue_n, c.key_n, c.start_n) as needs,
                    nextval('lease_fence') as fence
               from chosen c
              cross join lateral (
@@ -278,7 +279,7 @@ pub(super) async fn lease(
         ), wanted as materialized (
             -- A place that another lease is about to take is that lease's: nobody waits here, except for whoever takes
             -- it for the first time.
-            select h.queue, v.what, v.key, v.n, h.id, h.fence, v.before
+            select h.queue, v.what, v.key, v.n, h.id, h.fence, v.before, h.needs_running
               from held h
              cross join lateral (values ('running', '', h.queue_n, h.queue_before),
                                         ('running', h.key, h.key_n, h.key_before),
@@ -295,12 +296,12 @@ pub(super) async fn lease(
                    ) s on true
              where v.n is not null
                and (v.before = 0 or s.fence is not null)
-        ), taken as (
-            -- In the order of the key, as all who take places: so that none waits for another in a circle.
+        ), taken_running as (
             insert into slots (queue, what, key, n, job_id, fence, before, taken_at)
             select queue, what, key, n, id, fence, before, (select lh_now())
               from wanted
-             order by queue, what, key, n
+             where what = 'running'
+             order by queue, key, n
                 on conflict (queue, what, key, n) do update
                set job_id = excluded.job_id,
                    fence = excluded.fence,
@@ -308,11 +309,31 @@ pub(super) async fn lease(
                    taken_at = excluded.taken_at
              where slots.fence = excluded.before
             returning fence
+        ), taken_starts as (
+            -- Only by those that have every place to run in: a start that is counted is one that happens.
+            insert into slots (queue, what, key, n, job_id, fence, before, taken_at)
+            select w.queue, w.what, w.key, w.n, w.id, w.fence, w.before, (select lh_now())
+              from wanted w
+             where w.what = 'start'
+               and w.needs_running = (select count(*) from taken_running t where t.fence = w.fence)
+             order by w.queue, w.key, w.n
+                on conflict (queue, what, key, n) do update
+               set job_id = excluded.job_id,
+                   fence = excluded.fence,
+                   before = excluded.before,
+                   taken_at = excluded.taken_at
+             where slots.fence = excluded.before
+            returning fence
+        ), taken as materialized (
+            select fence from taken_running
+             union all
+            select fence from taken_starts
         )
         "#,
         fence = "h.fence",
         allowed = "(h.needs = 0 or h.needs = (select count(*) from taken t where t.fence = h.fence))",
         in_turn = "(exists (select from limits where running is not null) or exists (select from levels))",
+        contested = "((select count(*) from held) > (select count(*) from leased))",
         cut_queues = "array(select queue from walk where n = $4 order by queue, again, key)",
         cut_keys = "array(select key from walk where n = $4 order by queue, again, key)",
         &asked.ranges.queues as &[&str],

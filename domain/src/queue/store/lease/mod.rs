@@ -71,6 +71,7 @@ pub async fn poll(
     let mut next = request.turns.cloned().unwrap_or_default();
     next.wanted = rows.first().is_some_and(|r| r.in_turn);
     let look = rows.first().filter(|_| request.look).map(Row::look);
+    let contested = rows.first().is_some_and(|r| r.contested);
     let cut: Vec<(QueueName, String)> = rows
         .first()
         .map(|r| r.cut_queues.iter().cloned().zip(r.cut_keys.iter().cloned()).collect())
@@ -86,7 +87,7 @@ pub async fn poll(
     let more = match turns {
         // There was work for the other statement, and room for it.
         None => next.wanted && !full,
-        Some(_) => !cut.is_empty() && !full,
+        Some(_) => (!cut.is_empty() || contested) && !full,
     };
     if turns.is_some() {
         next.advance(&leased, if full { &[] } else { &cut });
@@ -141,6 +142,7 @@ struct Row {
     rank: i64,
     now: Timestamp,
     in_turn: bool,
+    contested: bool,
     cut_queues: Vec<QueueName>,
     cut_keys: Vec<String>,
 }

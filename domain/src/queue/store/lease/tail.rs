@@ -2,7 +2,7 @@
 
 /// The lease statement. Before it stand the parts that find jobs: `held`, those that were locked (`place`, `id`,
 /// `lease_ms`). `fence` is what gives each its fence, `allowed` a condition that each must meet, `in_turn` whether there
-/// is work that needs turns, and `cut` the queues of whose keys only a part was looked at, with the last key.
+/// is work that needs turns, `contested` whether another lease got a place that one of these wanted, and `cut` the queues of whose keys only a part was looked at, with the last key.
 ///
 /// Parameters: `$1` queues, `$5` limit, `$6` worker, `$7` ended batches, `$8` look, `$9` wall clock, `$10` seconds after
 /// which a worker counts as silent.
@@ -12,6 +12,7 @@ macro_rules! leasing {
         fence = $fence:literal,
         allowed = $allowed:literal,
         in_turn = $in_turn:literal,
+        contested = $contested:literal,
         cut_queues = $cut_queues:literal,
         cut_keys = $cut_keys:literal
         $(, $parameter:expr)* $(,)?
@@ -94,6 +95,7 @@ macro_rules! leasing {
                (select id from batch) as "batch?: BatchId",
                k.batch_at as "batch_at?", k.due_at as "due_at?", k.live as "live!", k.rank as "rank!", k.now as "now!",
                k.in_turn as "in_turn!",
+               "# + $contested + r#" as "contested!",
                "# + $cut_queues + r#" as "cut_queues!: Vec<QueueName>", "# + $cut_keys + r#" as "cut_keys!"
           from look k
           left join leased l on true
