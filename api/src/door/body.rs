@@ -97,11 +97,11 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Value, T), Failure> {
     if let Some(pointer) = find_nul(&value, &mut String::new()) {
         return Err(Failure::field(pointer, "the character U+0000 cannot be kept: leave it out"));
     }
+    // A derived type would take an array for its fields in their order.
+    if !value.is_object() {
+        return Err(malformed("The body must be a JSON object.".to_owned()));
+    }
     let typed = serde_path_to_error::deserialize(&value).map_err(|error| {
-        // What the derive says of another shape speaks of our types, not of the caller's body.
-        if !value.is_object() {
-            return malformed("The body must be a JSON object.".to_owned());
-        }
         let path = error.path().to_string();
         let cause = error.into_inner();
         if path == "." {
@@ -237,6 +237,7 @@ mod tests {
         {
             assert_eq!(code(bad), Some(Code::MalformedRequest), "{bad}");
         }
+        assert!(read::<Taken>(br#"[1]"#).is_err(), "an array is not taken for the fields in their order");
         assert!(read::<Value>(br#"{"a": [{"b": {"c": 1, "c": 1}}]}"#).is_err(), "at every depth");
         assert!(read::<Value>("[".repeat(100_000).as_bytes()).is_err(), "depth is bounded");
     }

@@ -170,9 +170,9 @@ async fn a_key_with_room_is_found_behind_many_that_are_at_their_limits() {
         let polled = poller.poll(&q, 1).await;
         match polled.leased.first() {
             Some(job) => break job.concurrency_key.clone(),
-            None => assert!(polled.more, "it looked at a part, and says so"),
+            None => assert!(polled.more && polls < 20, "it looked at a part, says so, and goes on behind it"),
         }
     };
     assert_eq!(found.as_deref(), Some("z"));
-    assert!(polls <= BLOCKED / 32 + 3, "{polls} polls");
+    assert!(polls <= 5, "{polls} polls");
 }

@@ -94,6 +94,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                 if whole || (more && parts < MAX_PARTS) {
                     continue;
                 }
+                parts = 0;
                 match look {
                     _ if was_full => LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction()),
                     Some(look) => core.rhythm.until_turn(&look),

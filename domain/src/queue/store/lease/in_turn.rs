@@ -126,7 +126,7 @@ pub(super) async fn lease(
                     order by a.concurrency_key, a.run_at, a.id
                     limit 1
                    ) k
-             where w.n < $4
+             where w.n < greatest($4, 256)
                and (not w.again or k.key <= w.after)
         ), spots as (
             -- Each key's place in the turn. Jobs without a key, of queues with a limit, are as those of one more key.
@@ -334,8 +334,8 @@ pub(super) async fn lease(
         allowed = "(h.needs = 0 or h.needs = (select count(*) from taken t where t.fence = h.fence))",
         in_turn = "(exists (select from limits where running is not null) or exists (select from levels))",
         contested = "((select count(*) from held) > (select count(*) from leased))",
-        cut_queues = "array(select queue from walk where n = $4 order by queue, again, key)",
-        cut_keys = "array(select key from walk where n = $4 order by queue, again, key)",
+        cut_queues = "array(select queue from walk where n = greatest($4, 256) order by queue, again, key)",
+        cut_keys = "array(select key from walk where n = greatest($4, 256) order by queue, again, key)",
         &asked.ranges.queues as &[&str],
         &asked.ranges.kinds as &[&str],
         &asked.ranges.lease_ms,
