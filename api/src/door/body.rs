@@ -237,7 +237,7 @@ mod tests {
         {
             assert_eq!(code(bad), Some(Code::MalformedRequest), "{bad}");
         }
-        assert!(read::<Taken>(br#"[1]"#).is_err(), "an array is not taken for the fields in their order");
+        assert!(read::<Taken>(br#"[[1]]"#).is_err(), "an array is not taken for the fields in their order");
         assert!(read::<Value>(br#"{"a": [{"b": {"c": 1, "c": 1}}]}"#).is_err(), "at every depth");
         assert!(read::<Value>("[".repeat(100_000).as_bytes()).is_err(), "depth is bounded");
     }
