@@ -41,8 +41,8 @@ pub async fn lease_next(
 /// The lease's life is counted on the database's clock; the runner stops itself one margin earlier.
 ///
 /// There are two texts of the statement. The short one leases in order, and passes by keyed jobs and queues with a limit;
-/// it says so ([`Turns::is_wanted`]) where it saw such work and had room for more, or was asked to look. The long one
-/// leases everything. Which one it is, is the caller's to carry: it hands back the [`Turns`] that it got. A limit or a
+/// it says so ([`is_wanted`](crate::queue::Turns::is_wanted)) where it saw such work and had room for more, or was asked to look. The long one
+/// leases everything. Which one it is, is the caller's to carry: it hands back the [`Turns`](crate::queue::Turns) that it got. A limit or a
 /// pause holds for both from the moment at which it was committed.
 ///
 /// The short one begins where the caller's [`LowWater`] says.
