@@ -51,9 +51,9 @@ async fn prune(queue: &Queue, kept: &Retention, batch: u16) -> Pruned {
     let mut pruned = Pruned::default();
     for _ in 0..500 {
         let step = queue::prune_step(&mut *queue.conn().await, kept, batch).await.expect("answers");
-        assert!(!step.held, "nobody else is here");
         pruned.add(step.pruned);
-        if !step.more {
+        // A statement whose asker is gone may be at its place for a moment longer.
+        if !step.more && !step.held {
             return pruned;
         }
     }
