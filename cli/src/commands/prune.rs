@@ -27,16 +27,17 @@ pub(crate) struct Args {
     /// Tell what would go, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Why, for the audit trail
-    #[arg(long)]
+    /// Why, for the audit trail; whoever misses what went reads this
+    #[arg(long, required_unless_present = "dry_run")]
     reason: Option<String>,
 }
 
 pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<Exit> {
     let settings = context.settings(Vec::new())?;
     let kept = retention::of(&settings);
-    if args.reason.as_ref().is_some_and(|reason| reason.chars().count() > domain::audit::MAX_REASON_CHARS) {
-        let message = format!("--reason has more than {} characters", domain::audit::MAX_REASON_CHARS);
+    let reason = args.reason.as_deref().map(str::trim);
+    if reason.is_some_and(|reason| reason.is_empty() || reason.chars().count() > domain::audit::MAX_REASON_CHARS) {
+        let message = format!("--reason: say why, in at most {} characters", domain::audit::MAX_REASON_CHARS);
         return Err(Ending { exit: Exit::Usage, message }.into());
     }
     runtime::run(async {
@@ -45,7 +46,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<Exit> {
             let prunable = queue::prunable(&mut *db::session(&pool).await?, &kept).await?;
             return context.output.show(&prunable_for_programs(&prunable), |_| prunable_for_people(&prunable));
         }
-        let pruned = prune(&pool, &kept, args.reason.as_deref()).await?;
+        let pruned = prune(&pool, &kept, reason).await?;
         context.output.show(&pruned_for_programs(&pruned), |_| pruned_for_people(&pruned))
     })?;
     Ok(Exit::Ok)

@@ -57,6 +57,9 @@ async fn prune_tells_what_would_go_and_removes_it_and_the_act_is_audited() {
     .await
     .expect("it is recorded once");
     assert_eq!((reason.as_str(), hours), ("the disk is full", 168));
+    for unsaid in [&["prune"][..], &["prune", "--reason", " "]] {
+        assert_eq!(system.cli.run(unsaid).await.code, Some(2), "{unsaid:?}: what goes for good has a reason");
+    }
     let nothing = system.cli.run(&["prune", "--dry-run"]).await;
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), "nothing would go\n"));
 }
@@ -117,12 +120,12 @@ async fn prune_that_a_reader_holds_up_ends_with_5_and_tells_what_went_so_far() {
     sqlx::query("update jobs_finished set state = 'completed'").execute(system.database.pool()).await.expect("done");
     let mut reader = system.database.session().await;
     reader.execute("begin; select count(*) from jobs_finished").await.expect("a reader");
-    let ended = system.cli.run(&["prune"]).await;
+    let ended = system.cli.run(&["prune", "--reason", "the disk is full"]).await;
     assert_eq!(ended.code, Some(5), "{}", ended.said());
     assert!(ended.err.contains("leasehold doctor") && ended.err.contains("workers: 1"), "{}", ended.err);
     assert_eq!(code(&system, &done).await, Some(0));
     reader.execute("commit").await.expect("it ends");
     // Its day, and the one behind it, on which nothing ended.
-    let ended = system.cli.run(&["prune"]).await;
+    let ended = system.cli.run(&["prune", "--reason", "the disk is full"]).await;
     assert!(ended.code == Some(0) && ended.out.contains("days as a whole: 2"), "{}", ended.said());
 }
