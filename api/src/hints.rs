@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use domain::ids::QueueName;
+use domain::queue::Paused;
 use domain::queue::hints::{self, Hint};
 use domain::{db, entropy, queue};
 use sqlx::PgPool;
@@ -29,22 +30,23 @@ impl Hints {
 
     /// Notes jobs that are due, once their transaction has committed.
     pub fn add(&self, queue: &QueueName, jobs: u32) {
-        if self.told && jobs > 0 {
-            self.due.lock().unwrap_or_else(PoisonError::into_inner).add(queue, jobs);
-            self.wanted.notify_one();
+        if jobs > 0 {
+            self.note(|due| due.add(queue, jobs));
         }
     }
 
-    /// Notes that jobs of a queue may be due which a pause or a limit held back until now; nobody counts them.
-    pub(crate) fn freed(&self, queue: &QueueName) {
+    /// Notes that jobs may be due which a pause or a limit held back until now; nobody counts them.
+    pub(crate) fn freed(&self, what: &Paused) {
         const MANY: u32 = 1000;
-        self.add(queue, MANY);
+        self.note(|due| match what {
+            Paused::Queue(queue) => due.add(queue, MANY),
+            Paused::Kind(_) => due.add_any(MANY),
+        });
     }
 
-    /// As [`Self::freed`], of a kind on whatever queue.
-    pub(crate) fn freed_anywhere(&self) {
+    fn note(&self, change: impl FnOnce(&mut Hint)) {
         if self.told {
-            self.due.lock().unwrap_or_else(PoisonError::into_inner).add_any(1000);
+            change(&mut self.due.lock().unwrap_or_else(PoisonError::into_inner));
             self.wanted.notify_one();
         }
     }

@@ -12,6 +12,13 @@ use sqlx::PgConnection;
 
 use crate::convert;
 
+/// What is done about a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Pause,
+    Resume,
+}
+
 /// A reason within its bounds; `Err` has the rule that it breaks.
 pub(crate) fn reason(text: Option<&str>) -> Result<&str, String> {
     let text = text.unwrap_or_default().trim();

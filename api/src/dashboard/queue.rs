@@ -17,6 +17,7 @@ use super::page::{self, Ask, Shell, Visit};
 use super::queues::{QueueRow, limits_words};
 use super::verdict::Verdict;
 use super::words::Age;
+use crate::operating::Verb;
 use crate::{App, operating};
 
 #[derive(Template)]
@@ -150,12 +151,6 @@ pub(super) async fn resume_kind(
     hold(&app, &ask, &Paused::Kind(kind), &sent.csrf, &sent.reason, Verb::Resume, "/queues#kinds").await
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Verb {
-    Pause,
-    Resume,
-}
-
 async fn hold(
     app: &App,
     ask: &Ask,
@@ -173,10 +168,8 @@ async fn hold(
         Verb::Resume => drop(operating::resume(&mut tx, &caller, what, reason).await?),
     }
     tx.commit().await?;
-    match (verb, what) {
-        (Verb::Resume, Paused::Queue(queue)) => app.hints().freed(queue),
-        (Verb::Resume, Paused::Kind(_)) => app.hints().freed_anywhere(),
-        (Verb::Pause, _) => {}
+    if verb == Verb::Resume {
+        app.hints().freed(what);
     }
     Ok(Redirect::to(back).into_response())
 }
@@ -207,8 +200,9 @@ pub(super) async fn limit(
     // What was set since the form was opened is not put back.
     let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
     db::finish(tx, done).await?;
-    app.hints().freed(&name);
-    Ok(Redirect::to(&format!("/queues/{name}")).into_response())
+    let back = format!("/queues/{name}");
+    app.hints().freed(&Paused::Queue(name));
+    Ok(Redirect::to(&back).into_response())
 }
 
 /// An empty field is no limit.

@@ -14,6 +14,7 @@ use crate::door::body::Body;
 use crate::door::failure::Failure;
 use crate::door::repeat::Repeatable;
 use crate::door::{page, precondition};
+use crate::operating::Verb;
 use crate::{App, convert, operating};
 
 /// The limits of a queue.
@@ -84,7 +85,7 @@ async fn put_once(
     let mut tx = domain::db::begin(app.pool()).await?;
     let done = operating::limit(&mut tx, caller, name, limits, reason, if_revision).await;
     let set = domain::db::finish(tx, done).await?;
-    app.hints().freed(name);
+    app.hints().freed(&Paused::Queue(name.clone()));
     Ok(told(set))
 }
 
@@ -180,12 +181,6 @@ pub(super) async fn resume_kind(
     operate(&app, &caller, &headers, what, Verb::Resume, reason(why.as_deref())?).await
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Verb {
-    Pause,
-    Resume,
-}
-
 async fn operate(
     app: &App,
     caller: &Caller,
@@ -228,10 +223,8 @@ async fn operate_once(
         }
     };
     tx.commit().await?;
-    match (verb, what) {
-        (Verb::Resume, Paused::Queue(queue)) => app.hints().freed(queue),
-        (Verb::Resume, Paused::Kind(_)) => app.hints().freed_anywhere(),
-        (Verb::Pause, _) => {}
+    if verb == Verb::Resume {
+        app.hints().freed(what);
     }
     Ok(response)
 }
