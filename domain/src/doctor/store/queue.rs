@@ -131,32 +131,13 @@ pub(in crate::doctor) async fn workers(conn: &mut PgConnection, within: Duration
     .await
 }
 
-/// Queues and kinds with due jobs, the first thousand, with the oldest of each and whether a live worker serves them. One
-/// jump along the index for each queue, kind and priority, whatever the backlog.
-///
-/// Source: the PostgreSQL wiki, "Loose indexscan".
+/// Queues and kinds with due jobs, the first thousand, with the oldest of each and whether a live worker serves them.
 pub(in crate::doctor) async fn due_work(conn: &mut PgConnection) -> Result<Vec<Due>, sqlx::Error> {
     sqlx::query_as!(
         Due,
         r#"
-        with recursive heads as (
-            (select keyed, queue, kind, priority, run_at, 1 as n
-               from jobs
-              where ready and state = 'available'
-              order by keyed, queue, kind, priority, run_at, id
-              limit 1)
-             union all
-            select f.keyed, f.queue, f.kind, f.priority, f.run_at, h.n + 1
-              from heads h
-             cross join lateral (
-                   select j.keyed, j.queue, j.kind, j.priority, j.run_at
-                     from jobs j
-                    where j.ready
-                      and j.state = 'available'
-                      and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
-                    order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
-                    limit 1) f
-             where h.n < 10000
+        with heads as (
+            select queue, kind, run_at from due_heads limit 10000
         ), live as materialized (
             select queues, kinds
               from workers

@@ -34,25 +34,8 @@ pub async fn queues_after(
     let rows = sqlx::query_as!(
         Row,
         r#"
-        with recursive heads as (
-            (select keyed, queue, kind, priority, run_at
-               from jobs
-              where ready and state = 'available'
-              order by keyed, queue, kind, priority, run_at, id
-              limit 1)
-             union all
-            select n.keyed, n.queue, n.kind, n.priority, n.run_at
-              from heads h
-             cross join lateral (
-                   select j.keyed, j.queue, j.kind, j.priority, j.run_at
-                     from jobs j
-                    where j.ready
-                      and j.state = 'available'
-                      and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
-                    order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
-                    limit 1) n
-        ), due as (
-            select queue, min(run_at) as oldest from heads group by queue
+        with due as (
+            select queue, min(run_at) as oldest from due_heads group by queue
         ), served as (
             select distinct unnest(queues) as queue
               from workers
@@ -273,26 +256,8 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
     sqlx::query_as!(
         Overview,
         r#"
-        with recursive heads as (
-            (select keyed, queue, kind, priority, run_at
-               from jobs
-              where ready and state = 'available'
-              order by keyed, queue, kind, priority, run_at, id
-              limit 1)
-             union all
-            select n.keyed, n.queue, n.kind, n.priority, n.run_at
-              from heads h
-             cross join lateral (
-                   select j.keyed, j.queue, j.kind, j.priority, j.run_at
-                     from jobs j
-                    where j.ready
-                      and j.state = 'available'
-                      and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
-                    order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
-                    limit 1) n
-        )
         select (select lh_now()) as "now!",
-               (select min(run_at) from heads) as oldest_due_at,
+               (select min(run_at) from due_heads) as oldest_due_at,
                (select count(*) from running_jobs) as "running!",
                (select count(*) from running_jobs where lease_expires_at < (select lh_now())) as "expired!",
                (select count(*) from (
