@@ -47,7 +47,7 @@ pub use store::evidence::{note_refused, recent_refused};
 pub use store::figures::{overview, queue, queues, queues_after, throughput, throughput_after};
 pub use store::hints::tell;
 pub use store::lease::{lease_next, poll};
-pub use store::limits::{change_limits, forget_slots, limits, pause, pauses_after, resume, set_limits};
+pub use store::limits::{change_limits, count_running, forget_slots, limits, pause, pauses_after, resume, set_limits};
 pub use store::maintenance::{add_throughput, cancel_ignored, ensure_partitions, stage_due};
 pub use store::marks::change_marks;
 pub use store::operate::{Cancelled, cancel, retry};

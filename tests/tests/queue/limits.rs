@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use domain::queue::{self, Error, Leased, Limits, NewJob, Paused, Rate};
+use domain::queue::{self, Leased, Limits, NewJob, Paused, Rate};
 
 use crate::support::{LEASE, Queue, completed, job, kind, queue_name, worker};
 
@@ -15,15 +15,15 @@ async fn limit(q: &Queue, limits: Limits) {
         .expect("limits within bounds");
 }
 
-const fn running(n: u16) -> Limits {
+pub const fn running(n: u16) -> Limits {
     Limits { running: Some(n), running_per_key: None, starts_per_key: None }
 }
 
-const fn per_key(n: u16) -> Limits {
+pub const fn per_key(n: u16) -> Limits {
     Limits { running: None, running_per_key: Some(n), starts_per_key: None }
 }
 
-fn rate(starts: u16, seconds: u64) -> Limits {
+pub fn rate(starts: u16, seconds: u64) -> Limits {
     Limits { starts_per_key: Some(Rate { starts, span: Duration::from_secs(seconds) }), ..Limits::default() }
 }
 
@@ -208,6 +208,22 @@ async fn a_limit_counts_what_ran_before_it_was_set() {
     assert_eq!(q.lease_up_to(5).await.len(), 1);
 }
 
+/// A lease that was under way when a limit was set is counted by the next upkeep.
+#[tokio::test]
+async fn an_upkeep_counts_what_was_leased_while_a_limit_was_being_set() {
+    let q = Queue::start().await;
+    enqueue(&q, 10).await;
+    limit(&q, running(3)).await;
+    let mut late = q.db.session().await;
+    sqlx::raw_sql("begin; delete from queue_limits").execute(&mut late).await.expect("as before it was set");
+    assert_eq!(queue::lease_next(&mut late, &worker(), 4, &[]).await.expect("leases").len(), 4, "it knows no limit");
+    let set = "insert into queue_limits (queue, running, reason, set_at) values ('default', 3, '', lh_now()); commit";
+    sqlx::raw_sql(set).execute(&mut late).await.expect("and as it was set meanwhile");
+    assert_eq!(queue::count_running(&mut *q.conn().await, None).await.expect("counted"), 4);
+    assert_eq!(queue::count_running(&mut *q.conn().await, None).await.expect("counted"), 0, "once");
+    assert!(q.lease_up_to(5).await.is_empty(), "four run where three may");
+}
+
 /// A start is counted where a job starts, and not where its lease lost another place to somebody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn as_many_start_as_the_rate_allows_however_many_callers_want_their_places() {
@@ -328,36 +344,6 @@ async fn a_paused_queue_and_a_paused_kind_give_no_jobs_until_they_are_resumed() 
         assert_eq!(q.lease_up_to(1).await.len(), 1, "{what:?} is resumed");
     }
     assert_eq!(q.complete(before.lease).await, queue::Fate::Settled(queue::JobState::Completed));
-}
-
-/// Limits outside their bounds are refused with the field; a change that did not see the last one is refused.
-#[tokio::test]
-async fn limits_have_bounds_and_a_revision() {
-    let q = Queue::start().await;
-    let name = queue_name("default");
-    let mut conn = q.conn().await;
-    let untouched = queue::limits(&mut conn, &name).await.expect("the database answers");
-    assert_eq!((untouched.revision, untouched.limits), (0, Limits::default()));
-    let refused = [
-        (running(0), "running"),
-        (running(10_001), "running"),
-        (per_key(1001), "running_per_key"),
-        (rate(0, 60), "starts_per_key"),
-        (rate(1, 0), "starts_per_key"),
-        (rate(1, 86_401), "starts_per_key"),
-    ];
-    for (limits, wanted) in refused {
-        let answer = queue::set_limits(&mut conn, &name, &limits, None, "", None).await;
-        assert!(matches!(answer, Err(Error::Invalid { field, .. }) if field == wanted), "{answer:?}");
-    }
-    let set = queue::set_limits(&mut conn, &name, &running(4), None, "quiet", Some(0)).await.expect("unset before");
-    assert_eq!((set.revision, set.limits, set.reason.as_str()), (1, running(4), "quiet"));
-    let stale = queue::set_limits(&mut conn, &name, &running(5), None, "", Some(0)).await;
-    assert!(matches!(stale, Err(Error::StaleLimits { expected: 0, found: 1, .. })), "{stale:?}");
-    let stale = queue::set_limits(&mut conn, &queue_name("other"), &running(5), None, "", Some(3)).await;
-    assert!(matches!(stale, Err(Error::StaleLimits { expected: 3, found: 0, .. })), "{stale:?}");
-    let set = queue::set_limits(&mut conn, &name, &Limits::default(), None, "", Some(1)).await.expect("the last one");
-    assert_eq!((set.revision, set.limits), (2, Limits::default()));
 }
 
 /// Places that nobody needs are forgotten, those of live leases and of a span that is not over are not.

@@ -1,19 +1,19 @@
 //! Marks: a worker's walk begins behind what it found empty, and no job is lost by that.
 
-use domain::queue::{self, LowWater, NewJob, PollRequest, WorkerSpec};
-
+use domain::queue::{self, Limits, LowWater, NewJob, PollRequest, Turns, WorkerSpec};
 use sqlx::PgConnection;
 
-use crate::support::{Queue, completed, job, worker};
+use crate::support::{Queue, completed, job, queue_name, worker};
 
 struct Poller {
     worker: WorkerSpec,
     marks: LowWater,
+    turns: Turns,
 }
 
 impl Poller {
     fn new() -> Self {
-        Self { worker: worker(), marks: LowWater::default() }
+        Self { worker: worker(), marks: LowWater::default(), turns: Turns::default() }
     }
 
     /// Leases from its marks on, or from the very beginning.
@@ -22,17 +22,22 @@ impl Poller {
     }
 
     async fn lease_on(&mut self, conn: &mut PgConnection, limit: u16, marked: bool) -> Vec<queue::Leased> {
-        let request = PollRequest {
-            limit,
-            ended: &[],
-            look: false,
-            wall_clock: None,
-            turns: None,
-            low_water: marked.then_some(&self.marks),
-        };
-        let polled = queue::poll(conn, &self.worker, &request).await.expect("the database answers");
-        self.marks.note(&polled.leased);
-        polled.leased
+        loop {
+            let request = PollRequest {
+                limit,
+                ended: &[],
+                look: false,
+                wall_clock: None,
+                turns: Some(&self.turns),
+                low_water: marked.then_some(&self.marks),
+            };
+            let polled = queue::poll(conn, &self.worker, &request).await.expect("the database answers");
+            self.marks.note(&polled.leased);
+            self.turns = polled.turns;
+            if !polled.leased.is_empty() || !polled.more {
+                return polled.leased;
+            }
+        }
     }
 }
 
@@ -104,11 +109,23 @@ async fn a_mark_leaves_room_for_what_was_enqueued_just_before() {
 /// What a poll reads does not grow with the jobs that finished before, though a reader keeps their entries.
 #[tokio::test]
 async fn a_poll_reads_as_little_behind_thousands_of_finished_jobs_that_a_reader_keeps() {
+    reads_little(&Queue::start().await).await;
+}
+
+/// So it is where the queue has a limit.
+#[tokio::test]
+async fn a_poll_under_a_limit_reads_as_little_behind_finished_jobs() {
     let q = Queue::start().await;
+    let limits = Limits { running: Some(1000), ..Limits::default() };
+    queue::set_limits(&mut *q.conn().await, &queue_name("default"), &limits, None, "", None).await.expect("limits");
+    reads_little(&q).await;
+}
+
+async fn reads_little(q: &Queue) {
     let mut reader = q.db.session().await;
     sqlx::query("begin isolation level repeatable read").execute(&mut reader).await.expect("a transaction");
     sqlx::query("select count(*) from jobs").execute(&mut reader).await.expect("a snapshot");
-    enqueue(&q, 4000, 0, 600).await;
+    enqueue(q, 4000, 0, 600).await;
     let mut poller = Poller::new();
     let mut conn = q.conn().await;
     for _ in 0..13 {

@@ -12,6 +12,7 @@ mod fences;
 mod inside;
 mod leasing;
 mod limits;
+mod limits_set;
 mod low_water;
 mod model;
 mod operating;

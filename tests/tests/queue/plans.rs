@@ -10,7 +10,7 @@ use crate::support::Queue;
 
 /// The statements, each with words that stand in no other.
 const HOT: [(&str, &str); 8] = [
-    ("lease in order", "Those that run keep their place in the index"),
+    ("lease in order", "By the row's place on its page, which is cheaper"),
     ("lease in turn", "As the short text does it; the fences rise in turn."),
     ("complete", "'completed', priority, run_at, created_at"),
     ("settle", "Somebody asked it to end, and it did not complete."),

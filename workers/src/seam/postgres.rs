@@ -163,7 +163,9 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
-        retried(async || run!(self.session(), queue::poll, worker, request)).await
+        // It waits for nobody but who takes a place for the first time.
+        let is_race = |error: &sqlx::Error| db::lost_a_race(error) || db::lock_timed_out(error);
+        db::retry_races(async || run!(self.session(), queue::poll, worker, request), is_race).await.map_err(told)
     }
 
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {
@@ -291,6 +293,7 @@ impl LeaseStore for PgLeaseStore {
             );
         }
         retried(async || run!(self.session(), queue::forget_slots, SLOT_BATCH)).await?;
+        retried(async || run!(self.session(), queue::count_running, None)).await?;
         retried(async || run!(self.session(), idempotency::sweep, IDEMPOTENCY_BATCH)).await?;
         Ok(())
     }

@@ -76,7 +76,7 @@ pub async fn set_limits(
     .fetch_optional(&mut *conn)
     .await?;
     if set.is_some() {
-        count_running(conn, queue, limits).await?;
+        count_running(conn, Some(queue)).await?;
     }
     let now = self::limits(conn, queue).await?;
     match set {
@@ -88,46 +88,51 @@ pub async fn set_limits(
     }
 }
 
-/// Gives each job that runs already a place beyond every limit, where it has none: taken places count wherever they are.
-async fn count_running(conn: &mut PgConnection, queue: &QueueName, limits: &Limits) -> Result<(), sqlx::Error> {
-    sqlx::query!(
+/// Gives each job that runs in a limited queue, or in the one that is named, a place beyond every limit where it has none:
+/// taken places count wherever they are. Returns how many.
+///
+/// Setting a limit does so, and an upkeep for leases that were under way just then.
+///
+/// # Errors
+/// Only the database's.
+pub async fn count_running(conn: &mut PgConnection, queue: Option<&QueueName>) -> Result<u64, sqlx::Error> {
+    let counted = sqlx::query!(
         r#"
         with run as materialized (
-            select r.id, r.fence, k.key
-              from running_jobs r
+            select r.queue, k.key, r.id, r.fence
+              from queue_limits l
+              join running_jobs r on r.queue = l.queue
              cross join lateral (
-                   select '' as key where $2
+                   select '' as key where l.running is not null
                     union all
-                   select r.concurrency_key where $3 and r.concurrency_key is not null
+                   select r.concurrency_key where l.running_per_key is not null and r.concurrency_key is not null
                    ) k
-             where r.queue = $1
+             where l.queue = coalesce($1, l.queue)
         )
         insert into slots (queue, what, key, n, job_id, fence, before, taken_at)
-        select $1, 'running', r.key,
-               greatest($4, (select max(n) from slots s where s.queue = $1 and s.what = 'running' and s.key = r.key))
-               + row_number() over (partition by r.key order by r.id),
+        select r.queue, 'running', r.key,
+               greatest($2, (select max(n) from slots s where s.queue = r.queue and s.what = 'running' and s.key = r.key))
+               + row_number() over (partition by r.queue, r.key order by r.id),
                r.id, r.fence, 0, (select lh_now())
           from run r
          where not exists (
                select
                  from slots s
-                where s.queue = $1
+                where s.queue = r.queue
                   and s.what = 'running'
                   and s.key = r.key
                   and s.job_id = r.id
                   and s.fence = r.fence
                )
-         order by r.key, r.id
+         order by r.queue, r.key, r.id
             on conflict (queue, what, key, n) do nothing
         "#,
-        queue.as_str(),
-        limits.running.is_some(),
-        limits.running_per_key.is_some(),
+        queue.map(|queue| queue.as_str()),
         i32::from(Limits::MAX_RUNNING),
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(counted.rows_affected())
 }
 
 struct Row {

@@ -17,39 +17,15 @@ pub(super) async fn lease(
     asked: &Asked<'_>,
 ) -> Result<Vec<Row>, sqlx::Error> {
     leasing!(
-        r#"
-        with served as (
-            select *
-              from unnest($1::text[], $2::text[], $3::bigint[], $11::smallint[], $12::timestamptz[], $13::uuid[],
-                          $14::smallint[])
-                   as s(queue, kind, lease_ms, from_priority, from_run_at, from_id, to_priority)
-             where not exists (select from pauses p where p.scope = 'queue' and p.name = s.queue)
-               and not exists (select from pauses p where p.scope = 'kind' and p.name = s.kind)
-        ), due as materialized (
-            select j.place, j.id, j.priority, j.run_at, s.lease_ms
-              from served s
-             cross join lateral (
-                   select *
-                     from (
-                          select a.ctid as place, a.id, a.priority, a.run_at
-                            from jobs a
-                           where a.queue = s.queue
-                             and a.kind = s.kind
-                             and not a.keyed
-                             and a.ready
-                             and (a.priority, a.run_at, a.id) >= (s.from_priority, s.from_run_at, s.from_id)
-                             and a.priority <= s.to_priority
-                             -- Those that run keep their place in the index; the walk passes them by.
-                             and a.state = 'available'
-                           order by a.priority, a.run_at, a.id
-                           -- A number that the planner can see: of a parameter it believes a tenth of the table,
-                           -- and would then read all of it to join the rest.
-                           limit 4000
-                          ) b
-                    limit $4
-                   ) j
-             where not exists (select from queue_limits l where l.queue = s.queue and l.running is not null)
-             order by j.priority, j.run_at, j.id
+        worker,
+        request,
+        asked,
+        walked = "not exists (select from queue_limits l where l.queue = s.queue and l.running is not null)",
+        finding = r#"
+        due as materialized (
+            select place, lease_ms
+              from open
+             order by priority, run_at, id
              limit $4
         ), held as materialized (
             -- By the row's place on its page, which is cheaper than its id. A row that moved meanwhile was changed
@@ -89,20 +65,6 @@ pub(super) async fn lease(
         contested = "false",
         cut_queues = "'{}'::text[]",
         cut_keys = "'{}'::text[]",
-        &asked.ranges.queues as &[&str],
-        &asked.ranges.kinds as &[&str],
-        &asked.ranges.lease_ms,
-        asked.window,
-        asked.limit,
-        worker.worker.0,
-        &asked.ended,
-        request.look,
-        request.wall_clock,
-        SILENT_AFTER.as_secs_f64(),
-        &asked.ranges.from_priority,
-        &asked.ranges.from_run_at,
-        &asked.ranges.from_id,
-        &asked.ranges.to_priority,
     )
     .fetch_all(conn)
     .await

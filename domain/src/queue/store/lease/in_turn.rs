@@ -20,7 +20,7 @@ use super::{Asked, Row};
 use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::Fence;
 use crate::queue::policy::SILENT_AFTER;
-use crate::queue::{PollRequest, Turns, WorkerSpec};
+use crate::queue::{LowWater, PollRequest, Turns, WorkerSpec};
 
 pub(super) async fn lease(
     conn: &mut PgConnection,
@@ -29,51 +29,40 @@ pub(super) async fn lease(
     asked: &Asked<'_>,
     turns: &Turns,
 ) -> Result<Vec<Row>, sqlx::Error> {
-    let after: Vec<&str> = asked.ranges.queues.iter().map(|queue| turns.after(queue)).collect();
+    let pairs = LowWater::default().ranges(worker);
+    let after: Vec<&str> = pairs.queues.iter().map(|queue| turns.after(queue)).collect();
     leasing!(
-        r#"
-        with recursive served as (
-            select s.queue, s.kind, s.lease_ms, s.after
-              from unnest($1::text[], $2::text[], $3::bigint[], $11::text[]) as s(queue, kind, lease_ms, after)
-             where $5::bigint > 0
-               and not exists (select from pauses p where p.scope = 'queue' and p.name = s.queue)
-               and not exists (select from pauses p where p.scope = 'kind' and p.name = s.kind)
-        ), limits as materialized (
+        worker,
+        request,
+        asked,
+        walked = "true",
+        finding = r#"
+        limits as materialized (
             select queue, running, running_per_key, starts_per_key, starts_span_ms
               from queue_limits
              where queue = any($1)
         ), due as materialized (
-            -- As the short text does it.
-            select j.place, j.id, j.priority, j.run_at, s.lease_ms
-              from served s
-             cross join lateral (
-                   select *
-                     from (
-                          select a.ctid as place, a.id, a.priority, a.run_at
-                            from jobs a
-                           where a.queue = s.queue
-                             and a.kind = s.kind
-                             and not a.keyed
-                             and a.ready
-                             and a.state = 'available'
-                           order by a.priority, a.run_at, a.id
-                           limit 4000
-                          ) b
-                    limit $4
-                   ) j
-             where not exists (select from limits l where l.queue = s.queue and l.running is not null)
-             order by j.priority, j.run_at, j.id
+            select o.place, o.id, o.priority, o.run_at, o.lease_ms
+              from open o
+             where not exists (select from limits l where l.queue = o.queue and l.running is not null)
+             order by o.priority, o.run_at, o.id
              limit $4
+        ), pairs as (
+            -- Each queue and kind once: keys are walked from where the turn stands.
+            select p.queue, p.kind, p.lease_ms, p.after
+              from unnest($15::text[], $16::text[], $17::bigint[], $18::text[]) as p(queue, kind, lease_ms, after)
+             where $5::bigint > 0
+               and exists (select from served s where s.queue = p.queue and s.kind = p.kind)
         ), levels as (
             -- The priorities of keyed jobs.
-            select s.queue, s.kind, s.lease_ms, s.after, f.priority
-              from served s
+            select p.queue, p.kind, p.lease_ms, p.after, f.priority
+              from pairs p
              cross join lateral (
                    select a.priority
                      from jobs a
                     where a.keyed
-                      and a.queue = s.queue
-                      and a.kind = s.kind
+                      and a.queue = p.queue
+                      and a.kind = p.kind
                       and a.ready
                     order by a.priority, a.run_at, a.id
                     limit 1
@@ -133,7 +122,8 @@ pub(super) async fn lease(
             select w.queue, w.kind, w.lease_ms, w.priority, w.key,
                    dense_rank() over (partition by w.queue, w.priority order by w.again, w.key) as spot,
                    -- More than the even share of what is wanted, since some keys have less.
-                   ceil(greatest(2.0 * $5, 256) / (select count(*) from (select distinct queue, key from walk) d))::bigint as depth
+                   ceil(greatest(2.0 * $5, 256) / (select count(*) from (select distinct queue, key from walk) d))::bigint
+                       as depth
               from walk w
              union all
             select l.queue, null, null, null, '', 0, 0
@@ -210,32 +200,17 @@ pub(super) async fn lease(
                    ) r
              where k.key <> ''
              union all
-            select s.queue, '', r.priority, s.lease_ms, 0, null, null, null, null, null, r.place, r.run_at, r.id, 0,
-                   row_number() over (partition by s.queue, r.priority order by r.run_at, r.id)
-              from served s
-              join keys k on k.queue = s.queue and k.key = ''
-             cross join lateral (
-                   select *
-                     from (
-                          select a.ctid as place, a.id, a.priority, a.run_at
-                            from jobs a
-                           where a.queue = s.queue
-                             and a.kind = s.kind
-                             and not a.keyed
-                             and a.ready
-                             and a.state = 'available'
-                           order by a.priority, a.run_at, a.id
-                           limit 4000
-                          ) b
-                    limit least($4, k.free)
-                   ) r
+            select o.queue, '', o.priority, o.lease_ms, 0, null, null, null, null, null, o.place, o.run_at, o.id, 0,
+                   row_number() over (partition by o.queue, o.priority order by o.run_at, o.id)
+              from open o
+              join keys k on k.queue = o.queue and k.key = ''
         ), fitting as (
             -- Those for which their key has a place, in turn.
             select f.queue, f.key, f.priority, f.lease_ms, f.place, f.in_key, f.run_ns, f.run_before, f.start_ns,
                    f.start_before,
                    row_number() over (partition by f.queue order by f.priority, f.round, f.spot, f.run_at, f.id)
                        as in_queue,
-                   row_number() over (order by f.priority, f.round, f.spot, f.queue <= $12, f.queue, f.run_at, f.id)
+                   row_number() over (order by f.priority, f.round, f.spot, f.queue <= $19, f.queue, f.run_at, f.id)
                        as turn
               from found f
              where f.in_key <= coalesce(f.free, f.in_key)
@@ -258,7 +233,7 @@ pub(super) async fn lease(
              union all
             select t.place, t.lease_ms, t.queue, t.key, t.queue_n, t.queue_before, t.key_n, t.key_before, t.start_n,
                    t.start_before, t.priority,
-                   2 * row_number() over (partition by t.priority order by t.turn) + case when $13 then -1 else 1 end
+                   2 * row_number() over (partition by t.priority order by t.turn) + case when $20 then -1 else 1 end
               from in_turn t
              order by priority, at
         ), held as materialized (
@@ -336,16 +311,9 @@ pub(super) async fn lease(
         contested = "((select count(*) from held) > (select count(*) from leased))",
         cut_queues = "array(select queue from walk where n = greatest($4, 256) order by queue, again, key)",
         cut_keys = "array(select key from walk where n = greatest($4, 256) order by queue, again, key)",
-        &asked.ranges.queues as &[&str],
-        &asked.ranges.kinds as &[&str],
-        &asked.ranges.lease_ms,
-        asked.window,
-        asked.limit,
-        worker.worker.0,
-        &asked.ended,
-        request.look,
-        request.wall_clock,
-        SILENT_AFTER.as_secs_f64(),
+        &pairs.queues as &[&str],
+        &pairs.kinds as &[&str],
+        &pairs.lease_ms,
         &after as &[&str],
         turns.last.as_ref().map_or("", |queue| queue.as_str()),
         turns.keyed_first,

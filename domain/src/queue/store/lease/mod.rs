@@ -8,6 +8,8 @@ use sqlx::PgConnection;
 use crate::clock::Timestamp;
 use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::{Fence, Lease};
+#[cfg(doc)]
+use crate::queue::Turns;
 use crate::queue::low_water::Ranges;
 use crate::queue::{Leased, Look, LowWater, PollRequest, Polled, WorkerSpec};
 
@@ -41,11 +43,11 @@ pub async fn lease_next(
 /// The lease's life is counted on the database's clock; the runner stops itself one margin earlier.
 ///
 /// There are two texts of the statement. The short one leases in order, and passes by keyed jobs and queues with a limit;
-/// it says so ([`is_wanted`](crate::queue::Turns::is_wanted)) where it saw such work and had room for more, or was asked to look. The long one
-/// leases everything. Which one it is, is the caller's to carry: it hands back the [`Turns`](crate::queue::Turns) that it got. A limit or a
-/// pause holds for both from the moment at which it was committed.
+/// it says so ([`is_wanted`](Turns::is_wanted)) where it saw such work and had room for more, or was asked to look. The long
+/// one leases everything. Which one it is, is the caller's to carry: it hands back the [`Turns`] that it got. A limit or a
+/// pause holds for every lease that begins after its commit.
 ///
-/// The short one begins where the caller's [`LowWater`] says.
+/// Both walk jobs without a key from where the caller's [`LowWater`] says.
 ///
 /// The same statement removes the batches that `ended`, looks whether there is anything to sweep and tells the worker
 /// its rank where it is asked to `look`, and notes that the worker lives where it is given its `wall_clock`: a worker
@@ -61,9 +63,7 @@ pub async fn poll(
     request: &PollRequest<'_>,
 ) -> Result<Polled, sqlx::Error> {
     let turns = request.turns.filter(|turns| turns.is_wanted());
-    // The long text walks from the beginning.
-    let low_water = request.low_water.filter(|_| turns.is_none());
-    let asked = Asked::new(worker, &PollRequest { low_water, ..*request });
+    let asked = Asked::new(worker, request);
     let rows = match turns {
         None => in_order::lease(conn, worker, request, &asked).await?,
         Some(turns) => in_turn::lease(conn, worker, request, &asked, turns).await?,

@@ -1,14 +1,20 @@
-//! What both texts of the lease statement have in common: everything from the lock on.
+//! What both texts of the lease statement have in common: the walk of jobs without a key, and everything from the lock on.
 
-/// The lease statement. Before it stand the parts that find jobs: `held`, those that were locked (`place`, `id`,
-/// `lease_ms`). `fence` is what gives each its fence, `allowed` a condition that each must meet, `in_turn` whether there
-/// is work that needs turns, `contested` whether another lease got a place that one of these wanted, and `cut` the queues of whose keys only a part was looked at, with the last key.
+/// The lease statement, around the parts that choose among jobs: `finding` ends in `held`, those that were locked
+/// (`place`, `id`, `lease_ms`), and has before it `served`, the ranges that are walked, and `open`, the first jobs without a
+/// key of each range that is `walked`.
 ///
-/// Parameters: `$1` queues, `$5` limit, `$6` worker, `$7` ended batches, `$8` look, `$9` wall clock, `$10` seconds after
-/// which a worker counts as silent.
+/// `fence` is what gives each its fence, `allowed` a condition that each must meet. `in_turn` says whether there is work that
+/// needs turns, `contested` whether another lease got a place that one of these wanted, and `cut` the queues of whose keys
+/// only a part was looked at, with the last key.
+///
+/// Parameters: `$1` to `$3` and `$11` to `$14` the ranges, `$4` how far each is walked, `$5` limit, `$6` worker, `$7` ended
+/// batches, `$8` look, `$9` wall clock, `$10` seconds after which a worker counts as silent; those of `finding` follow.
 macro_rules! leasing {
     (
-        $finding:literal,
+        $worker:ident, $request:ident, $asked:ident,
+        walked = $walked:literal,
+        finding = $finding:literal,
         fence = $fence:literal,
         allowed = $allowed:literal,
         in_turn = $in_turn:literal,
@@ -19,7 +25,38 @@ macro_rules! leasing {
     ) => {
         sqlx::query_as!(
             Row,
-            $finding
+            r#"
+        with recursive served as (
+            select *
+              from unnest($1::text[], $2::text[], $3::bigint[], $11::smallint[], $12::timestamptz[], $13::uuid[],
+                          $14::smallint[])
+                   as s(queue, kind, lease_ms, from_priority, from_run_at, from_id, to_priority)
+             where not exists (select from pauses p where p.scope = 'queue' and p.name = s.queue)
+               and not exists (select from pauses p where p.scope = 'kind' and p.name = s.kind)
+        ), open as (
+            select j.place, j.id, j.priority, j.run_at, s.queue, s.lease_ms
+              from served s
+             cross join lateral (
+                   select *
+                     from (
+                          select a.ctid as place, a.id, a.priority, a.run_at
+                            from jobs a
+                           where a.queue = s.queue
+                             and a.kind = s.kind
+                             and not a.keyed
+                             and a.ready
+                             and (a.priority, a.run_at, a.id) >= (s.from_priority, s.from_run_at, s.from_id)
+                             and a.priority <= s.to_priority
+                             -- Those that run keep their place in the index; the walk passes them by.
+                             and a.state = 'available'
+                           order by a.priority, a.run_at, a.id
+                           -- A number that the planner can see: of a parameter it believes a tenth of the table,
+                           -- and would then read all of it to join the rest.
+                           limit 4000
+                          ) b
+                    limit $4
+                   ) j
+             where "# + $walked + "), " + $finding
                 + r#"
         , leased as (
             update jobs j
@@ -99,7 +136,21 @@ macro_rules! leasing {
                "# + $cut_queues + r#" as "cut_queues!: Vec<QueueName>", "# + $cut_keys + r#" as "cut_keys!"
           from look k
           left join leased l on true
-        "#
+        "#,
+            &$asked.ranges.queues as &[&str],
+            &$asked.ranges.kinds as &[&str],
+            &$asked.ranges.lease_ms,
+            $asked.window,
+            $asked.limit,
+            $worker.worker.0,
+            &$asked.ended,
+            $request.look,
+            $request.wall_clock,
+            SILENT_AFTER.as_secs_f64(),
+            &$asked.ranges.from_priority,
+            &$asked.ranges.from_run_at,
+            &$asked.ranges.from_id,
+            &$asked.ranges.to_priority
             $(, $parameter)*
         )
     };
