@@ -76,8 +76,9 @@ pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a worker says that it lives.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a busy loop waits for more to go into its next statement: one statement for a hundred jobs costs a
-/// twenty-fifth of a hundred statements. A loop that was idle waits for nothing.
-pub(super) const LINGER: Duration = Duration::from_millis(2);
+/// twenty-fifth of a hundred statements. A loop that was idle waits for nothing. No slot is idle meanwhile: work for
+/// longer than this is leased ahead.
+pub(super) const LINGER: Duration = Duration::from_millis(5);
 /// A loop whose last statement is not older than this is busy.
 pub(super) const BUSY: Duration = Duration::from_millis(5);
 /// Longest wait for the answer to one statement, on this side: a connection that hangs must not hang its loop.
@@ -87,10 +88,11 @@ pub(super) const SHORTEST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait between two tries while the database is away.
 pub(super) const OUTAGE_PAUSE_CAP: Duration = Duration::from_secs(5);
 /// While jobs are short, a worker leases ahead what it is going to begin within this time: one statement for more of
-/// them, and no slot that waits for the next.
-pub(super) const AHEAD: Duration = Duration::from_millis(10);
+/// them, and no slot that waits for the next. Longer than leasing, running and recording one part of them takes together
+/// where each commit waits milliseconds for its disk, or the worker would wait for its own answers.
+pub(super) const AHEAD: Duration = Duration::from_millis(40);
 /// Jobs that a worker leases ahead at most.
-pub(super) const MAX_AHEAD: usize = 250;
+pub(super) const MAX_AHEAD: usize = 1000;
 /// A job that was leased ahead and has not begun by then goes back to the queue: what ran before it is not short.
 pub(super) const AHEAD_PATIENCE: Duration = Duration::from_millis(500);
 /// Leases that a worker may hold, as a multiple of its concurrency: those whose outcome is being recorded hold no slot.

@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((set.free(), set.half()), (4, 2));
         set.reckon_ahead(start);
         for step in 1..=20 {
-            // 100 a centisecond, which is as long as is leased ahead.
+            // 100 within the time that is leased ahead.
             for _ in 0..100 {
                 let lease = held("a.b", Duration::from_secs(30), start);
                 set.add(&lease);
@@ -313,11 +313,17 @@ mod tests {
             set.reckon_ahead(start + AHEAD * step);
         }
         assert!((4 + 98..=4 + 100).contains(&set.free()), "{}", set.free());
+        // However fast they end, so many at most.
+        for step in 21..=40 {
+            set.lock().ended_since = 100 * MAX_AHEAD;
+            set.reckon_ahead(start + AHEAD * step);
+        }
+        assert!((4 + MAX_AHEAD - 1..=4 + MAX_AHEAD).contains(&set.free()), "{}", set.free());
         // Leases of which nothing is known ended in no sense.
         let lost = held("a.b", Duration::from_secs(30), start);
         set.add(&lost);
         set.abandon(&lost);
-        for step in 21..40 {
+        for step in 41..60 {
             set.reckon_ahead(start + AHEAD * step);
         }
         assert_eq!(set.free(), 4, "nothing ends: nothing is leased ahead");

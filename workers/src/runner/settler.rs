@@ -105,10 +105,11 @@ async fn rest(core: &Core, pause: Duration, waiting: &mut Vec<Waiting>, settleme
     }
 }
 
-/// Waits a moment for what finishes meanwhile, unless nothing is left that could.
+/// Waits a moment for what finishes meanwhile, until that is half of what may be leased: the other half is leased and
+/// runs while this one is recorded.
 async fn linger(core: &Core, requests: &mut mpsc::UnboundedReceiver<Request>, incoming: &mut Vec<Request>) {
     let more = async {
-        while incoming.len() < BATCH.min(core.held.len()) {
+        while incoming.len() < BATCH.min(core.held.len()).min(core.held.half()) {
             requests.recv_many(incoming, BATCH - incoming.len()).await;
         }
     };
