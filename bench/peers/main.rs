@@ -2,7 +2,8 @@
 //!
 //! `peer setup | enqueue | bulk | paced | work`, each with `--jobs`, `--concurrency`, `--seconds`, `--interval-ms` and
 //! `--batch`. The database is `DATABASE_URL`; a handler counts into `BENCH_COUNT_FILE`, and writes when it began into
-//! `BENCH_LOG_FILE` where `BENCH_MODE` is `latency` or `hold`. bench/peers/README.md says how to put it beside others.
+//! `BENCH_LOG_FILE` where `BENCH_MODE` is `latency` or `hold`; `LEASEHOLD_LEASE_MS` is the life of its leases.
+//! bench/peers/README.md says how to put it beside others.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -12,8 +13,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use async_trait::async_trait;
+use clap::Parser as _;
 use domain::db;
 use domain::ids::QueueName;
 use domain::queue::hints::Hint;
@@ -32,45 +34,54 @@ const COUNTED: Duration = Duration::from_millis(20);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let asked = Asked::read()?;
+    let asked = Asked::parse();
     let url = variable("DATABASE_URL").context("DATABASE_URL is not set")?;
-    match asked.verb.as_str() {
-        "setup" => Ok(db::migrate(&db::connect(&url, 1).await?).await?),
-        "enqueue" => enqueue(&url, &asked).await,
-        "bulk" => bulk(&url, &asked).await,
-        "paced" => paced(&url, &asked).await,
-        "work" => work(&url, &asked).await,
-        other => bail!("{other}: it is setup, enqueue, bulk, paced or work"),
+    match asked.verb {
+        Verb::Setup => Ok(db::migrate(&db::connect(&url, 1).await?).await?),
+        Verb::Enqueue => enqueue(&url, &asked).await,
+        Verb::Bulk => bulk(&url, &asked).await,
+        Verb::Paced => paced(&url, &asked).await,
+        Verb::Work => work(&url, &asked).await,
     }
 }
 
+/// Leasehold as one peer of a harness that times queues side by side; the database is DATABASE_URL
+#[derive(Debug, clap::Parser)]
 struct Asked {
-    verb: String,
+    #[arg(value_enum)]
+    verb: Verb,
+    /// Jobs to enqueue
+    #[arg(long, default_value_t = 1000)]
     jobs: i64,
+    /// Loops that enqueue, or jobs that run at once
+    #[arg(long, default_value_t = 1)]
     concurrency: u16,
+    /// Longest time of enqueueing one at a time
+    #[arg(long, default_value_t = 1e9)]
     seconds: f64,
+    /// Time between two paced jobs
+    #[arg(long, default_value_t = 50)]
     interval_ms: u64,
+    /// Jobs of one call in bulk
+    #[arg(long, default_value_t = 1000)]
     batch: usize,
+    /// Life of a lease; 30,000 unless it is set
+    #[arg(long, env = "LEASEHOLD_LEASE_MS", value_parser = clap::value_parser!(u64).range(1000..))]
+    lease_ms: Option<u64>,
 }
 
-impl Asked {
-    fn read() -> anyhow::Result<Self> {
-        let mut words = std::env::args().skip(1);
-        let verb = words.next().context("say what: setup, enqueue, bulk, paced or work")?;
-        let mut asked = Self { verb, jobs: 1000, concurrency: 1, seconds: 1e9, interval_ms: 50, batch: 1000 };
-        while let Some(flag) = words.next() {
-            let value = words.next().with_context(|| format!("{flag} wants a value"))?;
-            match flag.as_str() {
-                "--jobs" => asked.jobs = number(&value)?,
-                "--concurrency" => asked.concurrency = number(&value)?,
-                "--seconds" => asked.seconds = number(&value)?,
-                "--interval-ms" => asked.interval_ms = number(&value)?,
-                "--batch" => asked.batch = number(&value)?,
-                other => bail!("{other} is unknown"),
-            }
-        }
-        Ok(asked)
-    }
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Verb {
+    /// Make the tables
+    Setup,
+    /// Enqueue one at a time from as many loops and connections as asked
+    Enqueue,
+    /// Enqueue in bulk
+    Bulk,
+    /// Enqueue one every so often
+    Paced,
+    /// Run jobs
+    Work,
 }
 
 fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(text: &str) -> anyhow::Result<T> {
@@ -160,7 +171,11 @@ async fn work(url: &str, asked: &Asked) -> anyhow::Result<()> {
     let tally = Arc::new(Tally::new()?);
     tally.write_on();
     let mut registry = Registry::default();
-    registry.add(Bench { tally });
+    let mut spec = Bench::spec();
+    if let Some(life) = asked.lease_ms {
+        spec.lease = Duration::from_millis(life);
+    }
+    registry.add_as(spec, Bench { tally });
     let engine = match variable("LEASEHOLD_ENGINE").as_deref() {
         Some("plain") => Engine::Plain,
         Some(_) | None => Engine::Apalis,

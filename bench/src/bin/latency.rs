@@ -1,26 +1,28 @@
 //! The wake-up of an idle worker: from the commit of a job to the start of its handler, with hints and without, beside the
 //! limit: a bare session that listens and leases.
 //!
-//! `cargo run --release -p leasehold-bench --bin latency -- [--jobs 1000] [--rounds 3]`
+//! `cargo run --release -p leasehold-bench --bin latency -- --help`
 
 #![allow(clippy::print_stdout, reason = "what it measures is printed")]
 
-use anyhow::Context as _;
 use bench::queue::wakeup::{Waits, bare, ours};
 use bench::stand::Stand;
+use clap::Parser as _;
+
+/// Measures the wake-up of an idle worker beside a bare session that listens
+#[derive(Debug, clap::Parser)]
+struct Settings {
+    /// Jobs of each row; a quarter of them where workers are not told
+    #[arg(long, default_value_t = 1000)]
+    jobs: usize,
+    /// Rounds, each of which is printed
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let (mut jobs, mut rounds) = (1000, 3);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().with_context(|| format!("{name} takes a number"))?.parse()?;
-        match name.as_str() {
-            "--jobs" => jobs = value,
-            "--rounds" => rounds = value,
-            other => anyhow::bail!("unknown argument {other}: --jobs, --rounds"),
-        }
-    }
+    let Settings { jobs, rounds } = Settings::parse();
     let stand = Stand::start().await?;
     println!("{:<44} {:>8} {:>8} {:>8} {:>8}", "ms", "p50", "p99", "most", "tx/job");
     for round in 0..rounds {

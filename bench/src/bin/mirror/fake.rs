@@ -20,7 +20,7 @@ pub async fn measure(keys: u64) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("find this program")?;
     #[allow(clippy::disallowed_methods, reason = "it ends when its standard input does, so also when we are killed")]
     let mut server = tokio::process::Command::new(program)
-        .args(["--serve-fake", &keys.to_string()])
+        .arg("--serve-fake")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -10,47 +10,30 @@ mod fake;
 mod figures;
 mod weed;
 
-use anyhow::{Context as _, bail};
+use clap::Parser as _;
 
-#[derive(Debug, Clone, Copy)]
-enum Mode {
-    Weed {
-        keys: u64,
-        runs: usize,
-    },
-    Fake {
-        keys: u64,
-    },
-    /// The child that answers for [`Mode::Fake`], so that its work is not counted as ours.
-    Serve,
+/// Measures rounds of the mirror: wall time, CPU, requests, memory
+#[derive(Debug, clap::Parser)]
+struct Settings {
+    /// Objects that the measured store has
+    #[arg(long, default_value_t = 10_020)]
+    keys: u64,
+    /// Rounds of each sort
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Lists so many keys that a server makes up, instead
+    #[arg(long, conflicts_with_all = ["keys", "runs"])]
+    fake_keys: Option<u64>,
+    /// The child that answers for these, so that its work is not counted as ours
+    #[arg(long, hide = true, exclusive = true)]
+    serve_fake: bool,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    match arguments()? {
-        Mode::Weed { keys, runs } => weed::measure(keys, runs).await,
-        Mode::Fake { keys } => fake::measure(keys).await,
-        Mode::Serve => fake::serve().await,
+    match Settings::parse() {
+        Settings { serve_fake: true, .. } => fake::serve().await,
+        Settings { fake_keys: Some(keys), .. } => fake::measure(keys).await,
+        Settings { keys, runs, .. } => weed::measure(keys, runs).await,
     }
-}
-
-fn arguments() -> anyhow::Result<Mode> {
-    let (mut keys, mut runs, mut fake, mut serve) = (10_020, 5, None, false);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().with_context(|| format!("{name} needs a number"))?;
-        let value: u64 = value.parse().with_context(|| format!("{name} needs a number"))?;
-        match name.as_str() {
-            "--keys" => keys = value,
-            "--runs" => runs = usize::try_from(value)?,
-            "--fake-keys" => fake = Some(value),
-            "--serve-fake" => serve = true,
-            _ => bail!("unknown argument {name}"),
-        }
-    }
-    Ok(match (serve, fake) {
-        (true, _) => Mode::Serve,
-        (false, Some(keys)) => Mode::Fake { keys },
-        (false, None) => Mode::Weed { keys, runs },
-    })
 }
