@@ -34,11 +34,23 @@ impl Stand {
     /// # Errors
     /// The database's.
     pub async fn fresh(&self, name: &str) -> anyhow::Result<String> {
-        let mut conn = PgConnection::connect(&self.postgres.url()).await.context("connect to the stand")?;
-        for statement in [format!("drop database if exists {name} with (force)"), format!("create database {name}")] {
-            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut conn).await.context("make a database")?;
-        }
+        self.remove(name).await?;
+        self.run(format!("create database {name}")).await?;
         Ok(self.postgres.url_for(name))
+    }
+
+    /// Removes a database: what is vacuumed in it would be charged to the next measurement.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn remove(&self, name: &str) -> anyhow::Result<()> {
+        self.run(format!("drop database if exists {name} with (force)")).await
+    }
+
+    async fn run(&self, statement: String) -> anyhow::Result<()> {
+        let mut conn = PgConnection::connect(&self.postgres.url()).await.context("connect to the stand")?;
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut conn).await.context("make or remove a database")?;
+        Ok(())
     }
 
     /// Stops it.

@@ -1,27 +1,49 @@
 //! Our queue: by its statements alone, and by whole workers.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::Context as _;
 use domain::db;
-use domain::ids::{BatchId, JobId, Kind, QueueName, WorkerId};
-use domain::queue::{self, KindSpec, NewJob, WorkerSpec};
+use domain::ids::{BatchId, Kind, QueueName, WorkerId};
+use domain::queue::{self, KindSpec, Limits, NewJob, WorkerSpec};
 use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use workers::jobs::Environment;
 pub use workers::runner::Engine;
 use workers::runner::{RunnerConfig, Worker};
 use workers::seam::PgLeaseStore;
 
+use super::counted::Counted;
+use super::course::{Backlog, Course, measure, pin, settle_down};
+use super::progress::Progress;
 use crate::measure::{Figures, Meter};
 use crate::stand::Stand;
 
+/// Its database.
+const DATABASE: &str = "bench_ours";
 /// What a handler without a result returns.
 const NOTHING: serde_json::Value = serde_json::Value::Null;
-/// Longest wait for one drain.
-const DRAIN_LIMIT: Duration = Duration::from_secs(300);
-/// Between two looks at what is left.
-const LOOK: Duration = Duration::from_millis(20);
+
+/// Who drains.
+#[derive(Debug, Clone, Copy)]
+pub struct Staff {
+    /// Jobs that each worker runs at once.
+    pub concurrency: u16,
+    /// What drives the handlers.
+    pub engine: Engine,
+    /// What holds for the queue.
+    pub limits: Limits,
+}
+
+impl Staff {
+    /// Without limits.
+    #[must_use]
+    pub fn of(concurrency: u16, engine: Engine) -> Self {
+        Self { concurrency, engine, limits: Limits::default() }
+    }
+}
 
 fn noop() -> KindSpec {
     let mut spec = KindSpec::new::<serde_json::Value>("system.noop", "does nothing");
@@ -29,25 +51,35 @@ fn noop() -> KindSpec {
     spec
 }
 
-async fn prepared(stand: &Stand) -> anyhow::Result<(String, PgConnection)> {
-    let url = stand.fresh("bench_ours").await?;
+/// A new database with our tables; its URL.
+pub(super) async fn prepared(stand: &Stand) -> anyhow::Result<(String, PgConnection)> {
+    let url = stand.fresh(DATABASE).await?;
     db::migrate(&db::connect(&url, 1).await?).await?;
     Ok((url.clone(), PgConnection::connect(&url).await?))
 }
 
-async fn fill(conn: &mut PgConnection, jobs: i64) -> anyhow::Result<()> {
+/// Removes it.
+pub(super) async fn remove(stand: &Stand) -> anyhow::Result<()> {
+    stand.remove(DATABASE).await
+}
+
+async fn fill(conn: &mut PgConnection, backlog: &Backlog) -> anyhow::Result<()> {
     let spec = noop();
-    let all: Vec<i64> = (0..jobs).collect();
+    let queues = queues(backlog)?;
+    let all: Vec<i64> = (0..backlog.jobs).collect();
+    let mut turns = queues.iter().cycle();
     for chunk in all.chunks(1000) {
-        let new: Vec<NewJob> = chunk.iter().map(|_| NewJob::new(&spec, serde_json::json!({}))).collect();
-        queue::enqueue_many(&mut *conn, &new).await?;
+        let new = chunk.iter().zip(&mut turns).map(|(i, queue)| {
+            let job = NewJob::new(&spec, serde_json::json!({})).on(queue.clone());
+            if backlog.keys > 0 { job.keyed(format!("key{}", i % backlog.keys)) } else { job }
+        });
+        queue::enqueue_many(&mut *conn, &new.collect::<Vec<_>>()).await?;
     }
     Ok(())
 }
 
-async fn settle_down(conn: &mut PgConnection) -> anyhow::Result<()> {
-    sqlx::raw_sql("vacuum analyze jobs").execute(conn).await?;
-    Ok(())
+fn queues(backlog: &Backlog) -> anyhow::Result<Vec<QueueName>> {
+    backlog.names().iter().map(|name| QueueName::new(name.as_str()).context("name a queue")).collect()
 }
 
 async fn check_done(conn: &mut PgConnection, jobs: i64) -> anyhow::Result<()> {
@@ -63,10 +95,10 @@ async fn check_done(conn: &mut PgConnection, jobs: i64) -> anyhow::Result<()> {
 /// The database's.
 pub async fn drain_by_statements(stand: &Stand, jobs: i64, connections: usize, batch: u16) -> anyhow::Result<Figures> {
     let (url, mut conn) = prepared(stand).await?;
-    fill(&mut conn, jobs).await?;
-    settle_down(&mut conn).await?;
+    fill(&mut conn, &Backlog::of(jobs)).await?;
+    settle_down(&mut conn, "jobs").await?;
     let meter = Meter::start(&mut conn, stand.pid()).await?;
-    let mut loops = tokio::task::JoinSet::new();
+    let mut loops = JoinSet::new();
     for _ in 0..connections {
         let pool = db::connect_hot(&url, 1)?;
         let spec = WorkerSpec {
@@ -93,48 +125,65 @@ pub async fn drain_by_statements(stand: &Stand, jobs: i64, connections: usize, b
     }
     let figures = meter.stop(&mut conn, jobs).await?;
     check_done(&mut conn, jobs).await?;
+    remove(stand).await?;
     Ok(figures)
 }
 
-/// Drains `jobs` with `count` whole workers, each with its own pool, leases, renewals and engine.
+/// Drains `course` with whole workers, each with its own store, leases, renewals and engine; the figures of each portion.
 ///
 /// # Errors
 /// The database's, or a worker's.
-pub async fn drain_by_workers(
-    stand: &Stand,
-    jobs: i64,
-    count: usize,
-    concurrency: u16,
-    engine: Engine,
-) -> anyhow::Result<Figures> {
+pub async fn drain(stand: &Stand, course: &Course, staff: &Staff) -> anyhow::Result<Vec<Figures>> {
     let (url, mut conn) = prepared(stand).await?;
-    fill(&mut conn, jobs).await?;
-    settle_down(&mut conn).await?;
-    let pool = db::connect(&url, 4).await?;
-    let shutdown = CancellationToken::new();
-    let meter = Meter::start(&mut conn, stand.pid()).await?;
-    let mut running = tokio::task::JoinSet::new();
-    for _ in 0..count {
-        let store = Arc::new(PgLeaseStore::new(&pool));
-        let registry = workers::jobs::registry(&Environment::new(pool.clone()));
-        let config = RunnerConfig { queues: vec![QueueName::new("bench")?], concurrency, engine, ..Default::default() };
-        running.spawn(Worker::builder(store, registry, config).run(shutdown.clone()));
+    if let Some(before) = course.before() {
+        drain_in(stand, &url, &mut conn, &before, staff).await?;
     }
-    let started = Instant::now();
-    loop {
-        let left: bool = sqlx::query_scalar("select exists (select from jobs)").fetch_one(&mut conn).await?;
-        if !left {
-            break;
+    if !staff.limits.is_none() {
+        for queue in queues(&course.backlog)? {
+            queue::set_limits(&mut conn, &queue, &staff.limits, None, "to be measured", None).await?;
         }
-        anyhow::ensure!(started.elapsed() < DRAIN_LIMIT, "the drain took more than {DRAIN_LIMIT:?}");
-        tokio::time::sleep(LOOK).await;
     }
-    let figures = meter.stop(&mut conn, jobs).await?;
+    let figures = drain_in(stand, &url, &mut conn, course, staff).await?;
+    remove(stand).await?;
+    Ok(figures)
+}
+
+async fn drain_in(
+    stand: &Stand,
+    url: &str,
+    conn: &mut PgConnection,
+    course: &Course,
+    staff: &Staff,
+) -> anyhow::Result<Vec<Figures>> {
+    fill(conn, &course.backlog).await?;
+    settle_down(conn, "jobs").await?;
+    let _pin = if course.pinned { Some(pin(url).await?) } else { None };
+    let pool = db::connect(url, 4).await?;
+    let progress = Arc::new(Progress::default());
+    let shutdown = CancellationToken::new();
+    let mut workers = Vec::new();
+    for _ in 0..course.hands {
+        let store = Counted { inner: PgLeaseStore::new(&pool), progress: Arc::clone(&progress) };
+        let registry = workers::jobs::registry(&Environment::new(pool.clone()));
+        let config = RunnerConfig {
+            queues: queues(&course.backlog)?,
+            concurrency: staff.concurrency,
+            engine: staff.engine,
+            ..RunnerConfig::default()
+        };
+        let shutdown = shutdown.clone();
+        workers.push(async move {
+            Worker::builder(Arc::new(store), registry, config).run(shutdown).await?;
+            anyhow::Ok(())
+        });
+    }
+    let start = || workers.into_iter().collect::<JoinSet<_>>();
+    let (figures, mut running) = measure(conn, stand.pid(), course, &progress, start).await?;
     shutdown.cancel();
-    while let Some(done) = running.join_next().await {
-        done??;
+    while let Some(ended) = running.join_next().await {
+        ended??;
     }
-    check_done(&mut conn, jobs).await?;
+    check_done(conn, course.kept + progress.done()).await?;
     Ok(figures)
 }
 
@@ -145,22 +194,37 @@ pub async fn drain_by_workers(
 pub async fn enqueue_bulk(stand: &Stand, jobs: i64) -> anyhow::Result<Figures> {
     let (_, mut conn) = prepared(stand).await?;
     let meter = Meter::start(&mut conn, stand.pid()).await?;
-    fill(&mut conn, jobs).await?;
-    meter.stop(&mut conn, jobs).await
+    fill(&mut conn, &Backlog::of(jobs)).await?;
+    let figures = meter.stop(&mut conn, jobs).await?;
+    remove(stand).await?;
+    Ok(figures)
 }
 
-/// Enqueues `jobs` one at a time on one connection.
+/// Enqueues `each` jobs one at a time on each of so many connections at once.
 ///
 /// # Errors
 /// The database's.
-pub async fn enqueue_single(stand: &Stand, jobs: i64) -> anyhow::Result<Figures> {
-    let (_, mut conn) = prepared(stand).await?;
-    let spec = noop();
-    let meter = Meter::start(&mut conn, stand.pid()).await?;
-    for i in 0..jobs {
-        let mut job = NewJob::new(&spec, serde_json::json!({ "i": i }));
-        job.id = JobId::generate();
-        queue::enqueue(&mut conn, &job).await?;
+pub async fn enqueue_single(stand: &Stand, each: i64, connections: i64) -> anyhow::Result<Figures> {
+    let (url, mut conn) = prepared(stand).await?;
+    let mut loops = JoinSet::new();
+    let mut own = Vec::new();
+    for _ in 0..connections {
+        own.push(PgConnection::connect(&url).await?);
     }
-    meter.stop(&mut conn, jobs).await
+    let meter = Meter::start(&mut conn, stand.pid()).await?;
+    for mut own in own {
+        loops.spawn(async move {
+            let spec = noop();
+            for i in 0..each {
+                queue::enqueue(&mut own, &NewJob::new(&spec, serde_json::json!({ "i": i }))).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = loops.join_next().await {
+        ended??;
+    }
+    let figures = meter.stop(&mut conn, each * connections).await?;
+    remove(stand).await?;
+    Ok(figures)
 }
