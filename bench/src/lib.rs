@@ -4,4 +4,5 @@
 
 pub mod measure;
 pub mod queue;
+pub mod report;
 pub mod stand;

@@ -49,7 +49,12 @@ impl Figures {
 
 /// The median of one figure; 0 for no runs.
 pub fn median(runs: &[Figures], figure: impl Fn(&Figures) -> f64) -> f64 {
-    let mut values: Vec<f64> = runs.iter().map(figure).collect();
+    middle(runs.iter().map(figure).collect())
+}
+
+/// The median of some values; 0 for none.
+#[must_use]
+pub fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
@@ -100,11 +105,36 @@ async fn wal_position(conn: &mut PgConnection) -> anyhow::Result<i64> {
 }
 
 fn own_cpu() -> anyhow::Result<Duration> {
-    Ok(ticks(std::process::id())?.0)
+    cpu(std::process::id())
+}
+
+/// CPU time of a process that lives.
+///
+/// # Errors
+/// An unreadable /proc.
+pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
+    Ok(ticks(pid)?.0)
+}
+
+/// Memory of a process that lives, MiB: its largest resident set so far, and the present one.
+///
+/// # Errors
+/// An unreadable /proc.
+pub fn memory_mib(pid: u32) -> anyhow::Result<(f64, f64)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("read a process's status")?;
+    let mib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.with_context(|| format!("no {name}"))?.trim().trim_end_matches(" kB").parse::<f64>();
+        anyhow::Ok(kib.with_context(|| format!("read {name}"))? / 1024.0)
+    };
+    Ok((mib("VmHWM:")?, mib("VmRSS:")?))
 }
 
 /// CPU of the postmaster, of its children that live, and of those that ended.
-fn family_cpu(postmaster: u32) -> anyhow::Result<Duration> {
+///
+/// # Errors
+/// An unreadable /proc.
+pub fn family_cpu(postmaster: u32) -> anyhow::Result<Duration> {
     let (own, ended) = ticks(postmaster)?;
     let mut sum = own + ended;
     for entry in std::fs::read_dir("/proc")? {
