@@ -49,14 +49,14 @@ async fn create_once(app: &App, call: &Repeatable, new: &queue::NewJob) -> Resul
     let made = queue::enqueue(&mut tx, new).await?;
     let job = found(&mut tx, made.job()).await?;
     let status = match made {
-        Enqueued::Created(_) => StatusCode::CREATED,
+        Enqueued::Created(_) | Enqueued::Scheduled(_) => StatusCode::CREATED,
         Enqueued::Existing(_) => StatusCode::OK,
     };
     let mut response = call.finish(&mut tx, status, &job, &job).await?;
     tx.commit().await?;
     if status == StatusCode::CREATED {
         app.enqueued().add(new.queue.as_str(), new.kind.as_str(), 1);
-        if new.run_at.is_none() {
+        if made.is_due() {
             app.hints().add(&new.queue, 1);
         }
         if let Ok(place) = HeaderValue::from_str(&place(&job.id.to_string())) {
@@ -107,17 +107,17 @@ async fn create_batch_once(app: &App, call: &Repeatable, new: &[queue::NewJob]) 
         return Ok(answer);
     }
     let made = queue::enqueue_many(&mut tx, new).await?;
-    let item = |made: &Enqueued| BatchItem { id: made.job().0, created: matches!(made, Enqueued::Created(_)) };
+    let item = |made: &Enqueued| BatchItem { id: made.job().0, created: made.is_new() };
     let batched = Batched { items: made.iter().map(item).collect() };
     let response = call.finish(&mut tx, StatusCode::OK, &batched, &batched).await?;
     tx.commit().await?;
     let mut counts: HashMap<(&str, &str), i64> = HashMap::new();
     for (new, made) in new.iter().zip(&made) {
-        if matches!(made, Enqueued::Created(_)) {
+        if made.is_new() {
             *counts.entry((new.queue.as_str(), new.kind.as_str())).or_default() += 1;
-            if new.run_at.is_none() {
-                app.hints().add(&new.queue, 1);
-            }
+        }
+        if made.is_due() {
+            app.hints().add(&new.queue, 1);
         }
     }
     for ((queue, kind), total) in counts {

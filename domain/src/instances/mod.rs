@@ -198,6 +198,5 @@ pub async fn requeue_landings(conn: &mut PgConnection) -> Result<u64, Error> {
         return Ok(0);
     }
     let made = queue::enqueue_many(conn, &jobs).await?;
-    let created = |made: &&queue::Enqueued| matches!(made, queue::Enqueued::Created(_));
-    Ok(made.iter().filter(created).count() as u64)
+    Ok(made.iter().filter(|made| made.is_new()).count() as u64)
 }

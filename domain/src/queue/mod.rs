@@ -268,8 +268,10 @@ impl NewJob {
 /// What became of an enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// A new job.
+    /// A new job, due at once by the database's clock.
     Created(JobId),
+    /// A new job that is due later.
+    Scheduled(JobId),
     /// A live job of the same kind carries the unique key already.
     Existing(JobId),
 }
@@ -279,8 +281,30 @@ impl Enqueued {
     #[must_use]
     pub const fn job(self) -> JobId {
         match self {
-            Self::Created(id) | Self::Existing(id) => id,
+            Self::Created(id) | Self::Scheduled(id) | Self::Existing(id) => id,
         }
+    }
+
+    /// Whether the call made the job.
+    #[must_use]
+    pub const fn is_new(self) -> bool {
+        match self {
+            Self::Created(_) | Self::Scheduled(_) => true,
+            Self::Existing(_) => false,
+        }
+    }
+
+    /// Whether the call made a job that a worker may take now: idle ones should be told.
+    #[must_use]
+    pub const fn is_due(self) -> bool {
+        match self {
+            Self::Created(_) => true,
+            Self::Scheduled(_) | Self::Existing(_) => false,
+        }
+    }
+
+    const fn made(id: JobId, due: bool) -> Self {
+        if due { Self::Created(id) } else { Self::Scheduled(id) }
     }
 }
 

@@ -62,6 +62,26 @@ async fn every_verb_that_makes_a_job_due_tells_its_queue_after_the_commit() {
     assert_eq!((due(&hint, "two"), due(&hint, "three"), due(&hint, "one")), (2, 1, 0), "one hint for all of them");
 }
 
+/// The clock is the database's: whoever names a time that is over, or that his own clock has ahead, waits for no poll.
+#[tokio::test]
+async fn a_job_whose_time_is_past_is_told_as_one_without_a_time() {
+    let server = Server::start().await;
+    let client = server.client();
+    let mut listener = listener(&server.db).await;
+    let past = |name| wire::NewJob { run_at: Some("2000-01-01T00:00:00Z".parse().expect("a time")), ..on(name) };
+    client.enqueue(&past("alone"), None).await.expect("enqueued");
+    client.enqueue_batch(&Batch { jobs: vec![past("many"), past("many")] }, None).await.expect("enqueued");
+    client.enqueue(&on("last"), None).await.expect("enqueued");
+    let mut told = BTreeMap::new();
+    while told.get("last").is_none_or(|jobs| *jobs == 0) {
+        let hint = heard(&mut listener).await;
+        for name in ["alone", "many", "last"] {
+            *told.entry(name).or_insert(0) += due(&hint, name);
+        }
+    }
+    assert_eq!(told, BTreeMap::from([("alone", 1), ("many", 2), ("last", 1)]));
+}
+
 #[tokio::test]
 async fn refused_repeated_and_future_jobs_are_told_to_nobody() {
     let server = Server::start().await;

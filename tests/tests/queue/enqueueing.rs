@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use domain::ids::JobId;
 use domain::queue::{self, Enqueued, Error, JobState, NewJob, policy};
 use serde_json::json;
 use sqlx::Connection as _;
@@ -192,6 +193,31 @@ async fn two_enqueues_of_one_key_at_once_make_one_job() {
         }
         for leased in q.lease_up_to(10).await {
             q.complete(leased.lease).await;
+        }
+    }
+}
+
+/// Whether a job is due is the database's word, whatever time its caller named, alone, in a batch or under a parent.
+#[tokio::test]
+async fn an_enqueue_tells_whether_its_job_is_due_at_once() {
+    let q = Queue::start().await;
+    let mut conn = q.conn().await;
+    let now = q.db.clock().now().await;
+    let at = |run_at| NewJob { run_at, ..job() };
+    let jobs = [None, Some(now - Duration::from_secs(3600)), Some(now + Duration::from_secs(3600))].map(at);
+    use Enqueued::{Created, Scheduled};
+    let wanted = |jobs: &[NewJob; 3]| [Created(jobs[0].id), Created(jobs[1].id), Scheduled(jobs[2].id)];
+    assert_eq!(queue::enqueue_many(&mut conn, &jobs).await.expect("enqueued"), wanted(&jobs));
+    let parent = q.lease().await.lease;
+    let alone = jobs.clone().map(|job| NewJob { id: JobId::generate(), ..job });
+    let children = jobs.map(|job| NewJob { id: JobId::generate(), ..job });
+    for n in 0..3 {
+        let made = queue::enqueue(&mut conn, &alone[n]).await.expect("enqueued");
+        assert_eq!(made, wanted(&alone)[n]);
+        // The second time as when the first answer was lost.
+        for _ in 0..2 {
+            let made = queue::enqueue_child(&mut conn, parent, &children[n]).await.expect("enqueued");
+            assert_eq!((made, made.is_new()), (wanted(&children)[n], true));
         }
     }
 }

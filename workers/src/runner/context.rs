@@ -175,7 +175,7 @@ impl JobContext {
         let made = self.told(Operation::EnqueueChild, made)?;
         if let Some((core, _)) = &self.runner {
             core.meters.enqueued(&child.queue, &child.kind, made);
-            if matches!(made, Enqueued::Created(_)) && child.run_at.is_none() {
+            if made.is_due() {
                 core.outbox.add(&child.queue, 1);
             }
         }

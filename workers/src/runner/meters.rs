@@ -164,7 +164,7 @@ impl Meters {
 
     /// Counts a child that a handler enqueued.
     pub(super) fn enqueued(&self, queue: &QueueName, kind: &Kind, made: Enqueued) {
-        if matches!(made, Enqueued::Created(_)) {
+        if made.is_new() {
             self.of(queue, kind).count(Tally::Enqueued);
         }
     }

@@ -271,6 +271,5 @@ pub async fn requeue_orphans(conn: &mut PgConnection) -> Result<u64, Error> {
     }
     let jobs: Vec<queue::NewJob> = orphans.iter().map(|(id, node)| jobs::move_job(*id, *node)).collect();
     let made = queue::enqueue_many(conn, &jobs).await?;
-    let created = |made: &&queue::Enqueued| matches!(made, queue::Enqueued::Created(_));
-    Ok(made.iter().filter(created).count() as u64)
+    Ok(made.iter().filter(|made| made.is_new()).count() as u64)
 }

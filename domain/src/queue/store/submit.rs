@@ -64,7 +64,7 @@ async fn insert_one(
     job: &NewJob,
     parent: Option<JobId>,
 ) -> Result<Option<Enqueued>, sqlx::Error> {
-    let created = sqlx::query_scalar!(
+    let due = sqlx::query_scalar!(
         r#"
         insert into jobs (id, kind, queue, state, priority, run_at, created_at, args, max_attempts, max_interruptions,
                           deadline_ms, protected, tags, unique_key, concurrency_key, traceparent, parent_id)
@@ -72,7 +72,7 @@ async fn insert_one(
                 case when $6::timestamptz > (select lh_now()) then 'scheduled' else 'available' end,
                 $5, coalesce($6, (select lh_now())), (select lh_now()), $4, $7, $8, $9, $10, $11, $12, $13, $14, $15)
             on conflict (kind, unique_key) where unique_key is not null do nothing
-        returning id as "id: JobId"
+        returning state = 'available' as "due!"
         "#,
         job.id.0,
         job.kind.as_str(),
@@ -92,7 +92,7 @@ async fn insert_one(
     )
     .fetch_optional(conn)
     .await?;
-    Ok(created.map(Enqueued::Created))
+    Ok(due.map(|due| Enqueued::made(job.id, due)))
 }
 
 async fn insert(
@@ -118,7 +118,7 @@ async fn insert(
     let unique_keys: Vec<Option<&str>> = pick().map(|j| j.unique_key.as_deref()).collect();
     let concurrency_keys: Vec<Option<&str>> = pick().map(|j| j.concurrency_key.as_deref()).collect();
     let traces: Vec<Option<&str>> = pick().map(|j| j.traceparent.as_deref()).collect();
-    let created = sqlx::query_scalar!(
+    let created = sqlx::query!(
         r#"
         with asked as (
             select *
@@ -140,7 +140,7 @@ async fn insert(
          -- Two calls that meet in their keys wait for each other in one order, whatever order their callers gave.
          order by kind, unique_key, n
             on conflict (kind, unique_key) where unique_key is not null do nothing
-        returning id
+        returning id, state = 'available' as "due!"
         "#,
         &ids,
         &kinds as &[&str],
@@ -160,16 +160,16 @@ async fn insert(
     )
     .fetch_all(conn)
     .await?;
-    if created.len() == open.len() {
+    if created.len() == open.len() && created.iter().all(|row| row.due) {
         for &i in open {
             made[i] = Some(Enqueued::Created(jobs[i].id));
         }
         return Ok(());
     }
-    let created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+    let created: HashMap<Uuid, bool> = created.into_iter().map(|row| (row.id, row.due)).collect();
     for &i in open {
-        if created.contains(&jobs[i].id.0) {
-            made[i] = Some(Enqueued::Created(jobs[i].id));
+        if let Some(due) = created.get(&jobs[i].id.0) {
+            made[i] = Some(Enqueued::made(jobs[i].id, *due));
         }
     }
     Ok(())

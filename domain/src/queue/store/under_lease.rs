@@ -200,23 +200,26 @@ async fn enqueue_inside(conn: &mut PgConnection, lease: Lease, child: &NewJob) -
     if !check_lease(&mut *conn, lease).await? {
         return Err(LeaseLost { lease }.into());
     }
-    if is_child(&mut *conn, lease.job, child.id).await? {
-        return Ok(Enqueued::Created(child.id));
+    if let Some(waits) = waiting_child(&mut *conn, lease.job, child.id).await? {
+        return Ok(Enqueued::made(child.id, !waits));
     }
     let mut made = super::submit::enqueue_under(conn, std::slice::from_ref(child), Some(lease.job)).await?;
     Ok(made.swap_remove(0))
 }
 
-async fn is_child(conn: &mut PgConnection, parent: JobId, child: JobId) -> Result<bool, sqlx::Error> {
+/// Whether a child that is there already still waits for its first time; `None` where there is no such child.
+async fn waiting_child(conn: &mut PgConnection, parent: JobId, child: JobId) -> Result<Option<bool>, sqlx::Error> {
     sqlx::query_scalar!(
         r#"
-        select exists (select from jobs where id = $1 and parent_id = $2)
-            or exists (select from jobs_finished where id = $1 and parent_id = $2) as "is_child!"
+        select state = 'scheduled' as "waits!" from jobs where id = $1 and parent_id = $2
+         union all
+        select false from jobs_finished where id = $1 and parent_id = $2
+         limit 1
         "#,
         child.0,
         parent.0,
     )
-    .fetch_one(conn)
+    .fetch_optional(conn)
     .await
 }
 

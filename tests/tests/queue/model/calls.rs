@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use domain::ids::JobId;
 use domain::lease::Lease;
-use domain::queue::{self, Enqueued, Error, Fate, Outcome, Renewed, Settlement};
+use domain::queue::{self, Error, Fate, Outcome, Renewed, Settlement};
 use serde_json::json;
 use sqlx::Connection as _;
 
-use super::history::{Player, same, text};
+use super::history::{Player, made_as, same, text};
 use super::reference::{LEASE_S, LeaseNo, Refusal};
 use super::steps::{Ending, NewRow, Write};
 
@@ -98,8 +98,10 @@ impl Player<'_> {
         let wanted = match self.model.holds(lease) {
             false => None,
             // The same child again is that child, whatever became of it.
-            true if self.ids.contains(&id) => Some(Enqueued::Created(id)),
-            true => Some(self.enqueued(new, id)),
+            true => match self.ids.iter().position(|known| *known == id) {
+                Some(i) => Some(made_as(self.model.rows[i].state, id)),
+                None => Some(self.enqueued(new, id)),
+            },
         };
         same("the child", &made, &wanted)
     }

@@ -151,9 +151,9 @@ impl<'a> Player<'a> {
     /// What the model makes of an enqueue.
     pub(super) fn enqueued(&mut self, new: &NewRow, id: JobId) -> Enqueued {
         match self.model.enqueue(new) {
-            Ok(_) => {
+            Ok(i) => {
                 self.ids.push(id);
-                Enqueued::Created(id)
+                made_as(self.model.rows[i].state, id)
             }
             Err(holder) => Enqueued::Existing(self.ids[holder]),
         }
@@ -287,6 +287,11 @@ impl<'a> Player<'a> {
         }
         Ok(seen)
     }
+}
+
+/// What an enqueue answers of a job that it made, or made before, and that is in this state.
+pub(super) fn made_as(state: JobState, id: JobId) -> Enqueued {
+    if state == JobState::Scheduled { Enqueued::Scheduled(id) } else { Enqueued::Created(id) }
 }
 
 pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Result<(), String> {
