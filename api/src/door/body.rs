@@ -7,9 +7,11 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use wire::Code;
+use serde_path_to_error::Segment;
+use wire::{Code, FieldError};
 
 use super::failure::Failure;
+use super::shape::Shaped;
 
 /// Largest body of a request.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -97,20 +99,33 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Value, T), Failure> {
     if let Some(pointer) = find_nul(&value, &mut String::new()) {
         return Err(Failure::field(pointer, "the character U+0000 cannot be kept: leave it out"));
     }
-    // A derived type would take an array for its fields in their order.
     if !value.is_object() {
         return Err(malformed("The body must be a JSON object.".to_owned()));
     }
-    let typed = serde_path_to_error::deserialize(&value).map_err(|error| {
-        let path = error.path().to_string();
+    let typed = serde_path_to_error::deserialize(Shaped(&value)).map_err(|error| {
+        let pointer: String = error.path().iter().map(step).collect();
         let cause = error.into_inner();
-        if path == "." {
-            malformed(format!("The body has the wrong shape: {cause}."))
-        } else {
-            malformed(format!("The body has the wrong shape at {path}: {cause}."))
+        if pointer.is_empty() {
+            return malformed(format!("The body has the wrong shape: {cause}."));
         }
+        let detail = format!("The body has the wrong shape at {pointer}: {cause}.");
+        malformed(detail).with_errors(vec![FieldError {
+            pointer: Some(pointer),
+            parameter: None,
+            detail: cause.to_string(),
+        }])
     })?;
     Ok((value, typed))
+}
+
+/// One step of a JSON pointer.
+fn step(segment: &Segment) -> String {
+    match segment {
+        Segment::Seq { index } => format!("/{index}"),
+        Segment::Map { key } => format!("/{}", escape(key)),
+        Segment::Enum { variant } => format!("/{}", escape(variant)),
+        Segment::Unknown => "/?".to_owned(),
+    }
 }
 
 fn malformed(detail: String) -> Failure {
@@ -245,7 +260,8 @@ mod tests {
     #[test]
     fn a_wrong_type_is_named_by_its_place() {
         let failure = read::<Taken>(br#"{"a": [1, "x"]}"#).expect_err("a text is no number");
-        assert!(failure.problem().detail.contains("a[1]"), "{}", failure.problem().detail);
+        assert!(failure.problem().detail.contains("at /a/1:"), "{}", failure.problem().detail);
+        assert_eq!(failure.problem().errors[0].pointer.as_deref(), Some("/a/1"));
     }
 
     #[test]

@@ -13,4 +13,5 @@ pub mod query;
 pub mod rate;
 pub mod repeat;
 pub(crate) mod session;
+mod shape;
 pub mod threshold;

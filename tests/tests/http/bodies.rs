@@ -62,6 +62,31 @@ async fn a_body_of_the_wrong_shape_is_refused_and_nothing_is_enqueued() {
     assert_eq!(told.status, 201, "{told:?}");
 }
 
+/// What is derived for a struct would take an array for its fields in their order, at any depth of any body.
+#[tokio::test]
+async fn an_array_where_an_object_is_wanted_is_refused_by_its_pointer_in_every_body() {
+    let server = Server::start().await;
+    let job = json!(["test.free", {}, null, null, null, null, null, [], null, null, false]);
+    let cases = [
+        ("POST", "/v1/jobs/batch", json!({"jobs": [{"kind": "test.free"}, job]}), "/jobs/1"),
+        ("PUT", "/v1/queues/mail/limits", json!({"starts_per_key": [3, 60], "reason": "r"}), "/starts_per_key"),
+        (
+            "POST",
+            "/v1/keys",
+            json!({"name": "n", "identity": ["somebody", "person", ["viewer"]], "scopes": {}}),
+            "/identity",
+        ),
+        ("POST", "/v1/keys", json!({"name": "n", "identity_id": uuid::Uuid::nil(), "scopes": [null, null]}), "/scopes"),
+    ];
+    for (method, place, body, pointer) in cases {
+        let told = Told::by(server.request(method, place).json(&body)).await;
+        assert_eq!(told.problem(), (400, "malformed_request".to_owned()), "{place} {body}: {}", told.text);
+        assert_eq!(told.pointers(), [pointer], "{body}");
+        assert!(told.text.contains("expected an object"), "{}", told.text);
+    }
+    assert_eq!(jobs(&server).await, 0);
+}
+
 #[tokio::test]
 async fn a_value_out_of_bounds_is_named_by_its_pointer() {
     let server = Server::start().await;
