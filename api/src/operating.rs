@@ -21,14 +21,8 @@ pub(crate) enum Verb {
 
 /// A reason within its bounds; `Err` has the rule that it breaks.
 pub(crate) fn reason(text: Option<&str>) -> Result<&str, String> {
-    let text = text.unwrap_or_default().trim();
-    match text.chars().count() {
-        0 => Err("must say why: whoever finds it later reads this".to_owned()),
-        chars if chars > audit::MAX_REASON_CHARS => {
-            Err(format!("must have at most {} characters", audit::MAX_REASON_CHARS))
-        }
-        _ => Ok(text),
-    }
+    let reason = audit::reason(text.unwrap_or_default()).map_err(|too_long| too_long.to_string())?;
+    reason.ok_or_else(|| "must say why: whoever finds it later reads this".to_owned())
 }
 
 /// As they are asked for. A number that the domain's has no room for is as far out of bounds as one that it has.

@@ -136,10 +136,7 @@ fn panicked(cause: Box<dyn Any + Send + 'static>) -> Response {
 
 /// A reason within its bounds; an empty one is none.
 fn check_reason(reason: Option<String>) -> Result<Option<String>, Failure> {
-    let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-    let limit = domain::audit::MAX_REASON_CHARS;
-    if reason.as_ref().is_some_and(|text| text.chars().count() > limit) {
-        return Err(Failure::field("/reason", format!("must have at most {limit} characters")));
-    }
-    Ok(reason)
+    let reason = domain::audit::reason(reason.as_deref().unwrap_or_default());
+    let reason = reason.map_err(|too_long| Failure::field("/reason", too_long.to_string()))?;
+    Ok(reason.map(str::to_owned))
 }

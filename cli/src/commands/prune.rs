@@ -35,11 +35,14 @@ pub(crate) struct Args {
 pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<Exit> {
     let settings = context.settings(Vec::new())?;
     let kept = retention::of(&settings);
-    let reason = args.reason.as_deref().map(str::trim);
-    if reason.is_some_and(|reason| reason.is_empty() || reason.chars().count() > domain::audit::MAX_REASON_CHARS) {
-        let message = format!("--reason: say why, in at most {} characters", domain::audit::MAX_REASON_CHARS);
-        return Err(Ending { exit: Exit::Usage, message }.into());
-    }
+    let reason = match args.reason.as_deref().map(domain::audit::reason) {
+        None => None,
+        Some(Ok(Some(reason))) => Some(reason),
+        Some(Ok(None) | Err(_)) => {
+            let message = format!("--reason: say why, in at most {} characters", domain::audit::MAX_REASON_CHARS);
+            return Err(Ending { exit: Exit::Usage, message }.into());
+        }
+    };
     runtime::run(async {
         let pool = database::connect(&settings).await?;
         if args.dry_run {

@@ -6,10 +6,10 @@ use sqlx::PgConnection;
 use crate::clock::Timestamp;
 use crate::ids::{IdentityId, KeyId};
 
+mod reason;
 mod store;
 
-/// Longest reason that an operator can give, in characters.
-pub const MAX_REASON_CHARS: usize = 1000;
+pub use reason::{MAX_REASON_CHARS, TooLong, reason};
 
 /// Who acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

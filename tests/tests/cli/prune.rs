@@ -57,7 +57,7 @@ async fn prune_tells_what_would_go_and_removes_it_and_the_act_is_audited() {
     .await
     .expect("it is recorded once");
     assert_eq!((reason.as_str(), hours), ("the disk is full", 168));
-    for unsaid in [&["prune"][..], &["prune", "--reason", " "]] {
+    for unsaid in [&["prune"][..], &["prune", "--reason", " "], &["prune", "--reason", "\u{200b}"]] {
         assert_eq!(system.cli.run(unsaid).await.code, Some(2), "{unsaid:?}: what goes for good has a reason");
     }
     let nothing = system.cli.run(&["prune", "--dry-run"]).await;

@@ -103,6 +103,7 @@ async fn what_is_out_of_bounds_or_without_a_reason_changes_nothing() {
         (json!({"starts_per_key": {"starts": 0, "span_seconds": 60}, "reason": "x"}), "/starts_per_key"),
         (json!({"running": 5}), "/reason"),
         (json!({"running": 5, "reason": " "}), "/reason"),
+        (json!({"running": 5, "reason": "\u{2003}\u{200b}\u{feff}"}), "/reason"),
         (json!({"running": 5, "reason": "x".repeat(1001)}), "/reason"),
     ] {
         let told = Told::by(server.request("PUT", place).json(&body)).await;
