@@ -98,7 +98,7 @@ pub(super) async fn show(
     ask: Ask,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Failure> {
-    let Query(asked) = asked.map_err(|_| Failure::Invalid("The address names a filter twice.".to_owned()))?;
+    let Query(asked) = asked?;
     if let Some(there) = jump(&app, asked.q.trim())? {
         return Ok(Redirect::to(&there).into_response());
     }

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::Form;
-use axum::extract::rejection::FormRejection;
+use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::response::{AppendHeaders, IntoResponse as _, Redirect, Response};
 use domain::audit::{self, Event};
@@ -56,9 +56,10 @@ pub(super) struct Where {
 /// The form.
 pub(super) async fn show(
     State(app): State<App>,
-    Query(place): Query<Where>,
+    place: Result<Query<Where>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
+    let Query(place) = place?;
     form(&app, &headers, &place.next, None)
 }
 

@@ -5,6 +5,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use domain::authority::Permission;
+use domain::ids::QueueName;
 use domain::queue::{self, Limits, Pause, QueueView};
 use serde::Deserialize;
 
@@ -126,6 +127,7 @@ pub(super) fn limits_words(limits: &Limits) -> String {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     #[serde(default)]
     after: String,
@@ -136,12 +138,12 @@ pub(super) async fn show(
     ask: Ask,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Failure> {
-    let Query(Asked { after }) =
-        asked.map_err(|_| Failure::Invalid("The address names a place in the list twice.".to_owned()))?;
+    let Query(Asked { after }) = asked?;
+    let after = Some(after).filter(|after| !after.is_empty()).map(QueueName::new).transpose();
+    let after = after.map_err(|_| Failure::Invalid("The place in the list is no queue's name.".to_owned()))?;
     let mut visit = Visit::begin(&app, ask).await?;
     let facts = visit.facts().await?;
-    let after = Some(after.as_str()).filter(|after| !after.is_empty());
-    let mut found = queue::queues_after(visit.query(), after, ROWS + 1).await?;
+    let mut found = queue::queues_after(visit.query(), after.as_ref().map(QueueName::as_str), ROWS + 1).await?;
     let more = found.len() > usize::from(ROWS);
     found.truncate(usize::from(ROWS));
     let now = page::now(&facts);

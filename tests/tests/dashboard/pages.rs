@@ -219,11 +219,30 @@ async fn the_list_pages_by_key_and_filters_by_its_address() {
     assert_eq!(listed(&visitor.get("/jobs?kind=test.free&queue=few&state=available&tag=").await.text), [jobs[30].id]);
     let none = visitor.get("/jobs?state=completed").await.text;
     assert!(none.contains("No job matches."), "{none}");
-    for bad in ["/jobs?state=lost", "/jobs?kind=A%20B", "/jobs?before=x", "/jobs?state=running&state=running"] {
+}
+
+#[tokio::test]
+async fn a_page_refuses_what_its_address_asks_for_and_it_does_not_know() {
+    let server = Server::start().await;
+    let mut visitor = Visitor::signed_in(&server).await;
+    for bad in [
+        "/jobs?state=lost",
+        "/jobs?kind=A%20B",
+        "/jobs?before=x",
+        "/jobs?cursor=zz",
+        "/jobs?state=running&state=running",
+        "/queues?cursor=zz",
+        "/queues?after=a%20b",
+        "/queues?after=a&after=b",
+        "/login?next=a&next=b",
+    ] {
         let told = visitor.get(bad).await;
         assert_eq!(told.status, 400, "{bad}");
         assert!(told.text.contains("malformed_request"), "{}", told.text);
     }
+    let told = plain(&visitor.get("/queues?cursor=zz").await.text);
+    assert!(told.contains("unknown field `cursor`, expected `after`"), "{told}");
+    assert_eq!(visitor.get("/queues?after=a").await.status, 200, "a name that nothing has is a place all the same");
 }
 
 #[tokio::test]

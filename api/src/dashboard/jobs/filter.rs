@@ -9,7 +9,7 @@ use crate::dashboard::failure::form_urlencoded;
 
 /// The address's query. Empty fields are as good as absent: a form sends them.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(in crate::dashboard) struct Asked {
     state: String,
     kind: String,
