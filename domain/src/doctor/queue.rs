@@ -1,5 +1,6 @@
 //! What is wrong with the queue. Pure: facts in, findings out.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
@@ -19,6 +20,8 @@ pub(super) const LOOK_UP: i64 = 10_000;
 pub(super) const STOPPED_FOR: Duration = Duration::from_secs(300);
 /// How long a worker that fell silent is told: after that it was replaced, or nobody misses it.
 pub(super) const SILENT_FOR_LESS_THAN: Duration = Duration::from_secs(3600);
+/// Silent workers that are named, the newest first.
+const SILENT_NAMED: usize = 5;
 /// How far a worker's wall clock may be from the database's.
 const SKEW: Duration = Duration::from_secs(2);
 /// How long work may be due before nobody's serving it is a finding: a restart takes a moment.
@@ -129,29 +132,46 @@ pub(super) fn fences(fences: &Fences) -> Option<Finding> {
     })
 }
 
-pub(super) fn silent(workers: &[Worker]) -> Vec<Finding> {
-    let silent = workers.iter().filter(|it| it.unheard_s > SILENT_AFTER.as_secs_f64());
-    let finding = |it: &Worker| Finding {
-        what: format!(
-            "Worker {} (pid {} on {}) was last heard {} ago and never said that it stopped.",
-            it.id,
-            it.pid,
-            it.host,
-            span(it.unheard_s)
-        ),
-        advice:
-            "Look at its log, and whether it can reach the database; start it again where it is missed. Its jobs are \
-                 rescued without it."
-                .to_owned(),
-        facts: json!({ "worker": it.id, "host": it.host, "pid": it.pid, "unheard_seconds": it.unheard_s.round() }),
+/// All of them in one finding: a storm that kills workers leaves hundreds, and their number says more than their names.
+pub(super) fn silent(workers: &[Worker]) -> Option<Finding> {
+    let mut silent: Vec<&Worker> = workers.iter().filter(|it| it.unheard_s > SILENT_AFTER.as_secs_f64()).collect();
+    silent.sort_by(|one, other| one.unheard_s.total_cmp(&other.unheard_s));
+    let newest = &silent[..silent.len().min(SILENT_NAMED)];
+    let named: Vec<String> = newest
+        .iter()
+        .map(|it| format!("{} (pid {} on {}, last heard {} ago)", it.id, it.pid, it.host, span(it.unheard_s)))
+        .collect();
+    let what = match silent.len() {
+        0 => return None,
+        1 => format!("A worker fell silent and never said that it stopped: {}.", named.join(", ")),
+        n if n == named.len() => {
+            format!("{n} workers fell silent and never said that they stopped: {}.", named.join(", "))
+        }
+        n => format!("{n} workers fell silent and never said that they stopped; the newest: {}.", named.join(", ")),
     };
-    silent.map(finding).collect()
+    let fact = |it: &&Worker| json!({ "worker": it.id, "host": it.host, "pid": it.pid, "unheard_seconds": it.unheard_s.round() });
+    Some(Finding {
+        what,
+        advice:
+            "Look at their logs, and whether they can reach the database; start again what is missed. Their jobs are \
+                 rescued without them."
+                .to_owned(),
+        facts: json!({ "workers": silent.len(), "newest": newest.iter().map(fact).collect::<Vec<_>>() }),
+    })
 }
 
 pub(super) fn skewed(workers: &[Worker]) -> Vec<Finding> {
     let bound_ms = i64::try_from(SKEW.as_millis()).unwrap_or(i64::MAX);
     let live = workers.iter().filter(|it| it.unheard_s <= SILENT_AFTER.as_secs_f64());
     let skewed = live.filter_map(|it| Some((it, it.skew_ms.filter(|ms| ms.saturating_abs() > bound_ms)?)));
+    // A machine has one clock, however many workers: the one that is furthest off tells of it.
+    let mut hosts: BTreeMap<&str, (&Worker, i64)> = BTreeMap::new();
+    for (it, ms) in skewed {
+        let worst = hosts.entry(&it.host).or_insert((it, ms));
+        if ms.saturating_abs() > worst.1.saturating_abs() {
+            *worst = (it, ms);
+        }
+    }
     let finding = |(it, ms): (&Worker, i64)| Finding {
         what: format!(
             "The clock of {} (worker {}) is {} ms {} the database's.",
@@ -166,7 +186,7 @@ pub(super) fn skewed(workers: &[Worker]) -> Vec<Finding> {
                 .to_owned(),
         facts: json!({ "worker": it.id, "host": it.host, "skew_ms": ms }),
     };
-    skewed.map(finding).collect()
+    hosts.into_values().map(finding).collect()
 }
 
 pub(super) fn unserved(due: &[Due]) -> Vec<Finding> {
@@ -242,7 +262,27 @@ mod tests {
         assert!(skewed(&[worker(1.0, Some(2000)), worker(1.0, None), worker(31.0, Some(9000))]).is_empty());
         assert!(skewed(&[worker(1.0, Some(2001))])[0].what.contains("2001 ms ahead of"));
         assert!(skewed(&[worker(1.0, Some(-2001))])[0].what.contains("2001 ms behind"));
-        assert!(silent(&[worker(30.0, None)]).is_empty() && silent(&[worker(30.1, None)]).len() == 1);
+    }
+
+    #[test]
+    fn silent_workers_are_one_finding_with_their_number_and_the_newest_few() {
+        assert_eq!(silent(&[worker(30.0, None)]), None);
+        assert!(silent(&[worker(30.1, None)]).is_some_and(|it| it.what.starts_with("A worker fell silent")));
+        let many: Vec<Worker> = (31..531).rev().map(|s| worker(f64::from(s), None)).collect();
+        let finding = silent(&many).expect("they are silent");
+        assert!(finding.what.starts_with("500 workers fell silent"), "{}", finding.what);
+        assert_eq!(finding.facts["workers"], 500);
+        let newest = finding.facts["newest"].as_array().expect("a list");
+        let unheard: Vec<_> = newest.iter().map(|it| it["unheard_seconds"].as_f64()).collect();
+        assert_eq!(unheard, [31.0, 32.0, 33.0, 34.0, 35.0].map(Some));
+        assert_eq!(finding.what.matches("last heard").count(), 5);
+    }
+
+    #[test]
+    fn a_machines_clock_is_told_once_by_the_worker_that_is_furthest_off() {
+        let told = skewed(&[worker(1.0, Some(2500)), worker(1.0, Some(-3000)), worker(1.0, Some(2600))]);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].what.contains("3000 ms behind"), "{}", told[0].what);
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub(in crate::doctor) async fn fences(conn: &mut PgConnection, bound: i64) -> Re
     .await
 }
 
-/// Workers that did not stop and were heard within `within`, at most 10,000.
+/// Workers that did not stop and were heard within `within`, those heard last first, at most 10,000.
 pub(in crate::doctor) async fn workers(conn: &mut PgConnection, within: Duration) -> Result<Vec<Worker>, sqlx::Error> {
     sqlx::query_as!(
         Worker,
@@ -122,7 +122,7 @@ pub(in crate::doctor) async fn workers(conn: &mut PgConnection, within: Duration
           from workers
          where stopped_at is null
            and seen_at > (select lh_now()) - $1::float8 * interval '1 second'
-         order by seen_at, id
+         order by seen_at desc, id
          limit 10000
         "#,
         within.as_secs_f64(),
