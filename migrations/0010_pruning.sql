@@ -28,8 +28,11 @@ create table pruned_days (
     as_of timestamptz not null
 );
 
--- Finished jobs that outlive their retention, and for whom: whoever needs a job's row as proof holds it here, on its own
--- transaction, with the job's row locked "for key share".
+-- Finished jobs that outlive their retention, and for whom. Whoever needs a job's row as proof inserts its hold first and
+-- looks for the row in jobs_finished then, in one transaction that is rolled back where the row is not there. A step of
+-- pruning takes this table "in share mode" before it looks at the holds: it comes after that transaction and sees the hold,
+-- or came before it and the row is gone already. A lock on the job's row would not do: a delete that waited for it goes on
+-- with the holds that it saw before.
 create table prune_holds (
     job_id uuid primary key,
     holder text not null,

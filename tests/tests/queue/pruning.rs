@@ -6,11 +6,13 @@ use std::time::Duration;
 use domain::audit::{self, Actor, Event};
 use domain::ids::{JobId, Kind};
 use domain::lease::Lease;
-use domain::queue::{self, Fate, JobState, Leased, NewJob, Operation, Outcome, Prunable, PruneStep, Pruned, Retention};
+use domain::queue::{self, Fate, JobState, Leased, NewJob, Operation, Outcome, Prunable, Pruned, Retention};
 use serde_json::json;
-use sqlx::{Connection as _, Executor as _};
+use sqlx::Executor as _;
 
 use crate::support::{LEASE, Queue, cancelled, completed, discarded, job, kind, worker};
+
+mod held;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -221,26 +223,6 @@ async fn a_day_is_walked_again_only_when_another_time_ends_or_an_operator_asks()
     assert!(!exists(&queue, stays).await);
 }
 
-#[tokio::test]
-async fn a_job_that_somebody_holds_outlives_its_time_until_it_is_let_go() {
-    let queue = Queue::start().await;
-    let [held, other] = [ended(&queue, completed()).await, ended(&queue, completed()).await];
-    sqlx::query("insert into prune_holds (job_id, holder, at) values ($1, 'a proof', lh_now())")
-        .bind(held.0)
-        .execute(queue.db.pool())
-        .await
-        .expect("held");
-    pass(&queue, 40).await;
-    let kept = Retention { refused_writes: 60 * DAY, ..Retention::default() };
-    prune(&queue, &kept, 1).await;
-    assert!(exists(&queue, held).await && parts(&queue, held).await == [1; 5]);
-    assert!(!exists(&queue, other).await);
-    sql(&queue, "delete from prune_holds").await;
-    pass(&queue, 2).await;
-    prune(&queue, &kept, 1).await;
-    assert!(!exists(&queue, held).await && parts(&queue, held).await == [0; 5]);
-}
-
 /// Nobody made partitions for a while: the rows of those days lie in the default partition.
 #[tokio::test]
 async fn rows_without_a_day_of_their_own_leave_one_by_one() {
@@ -279,88 +261,6 @@ async fn already_done_is_told_until_the_shortest_retention_is_over() {
     let refused = queue::prune_step(&mut *queue.conn().await, &shorter, 100).await.expect_err("refused");
     assert!(matches!(refused, queue::Error::Invalid { field: "completed", .. }), "{refused:?}");
     assert!(queue::prunable(&mut *queue.conn().await, &shorter).await.is_err());
-}
-
-/// A reader of the finished jobs keeps a day from leaving. Pruning gives up at once, and a settlement that comes meanwhile
-/// is held up by its try alone.
-#[tokio::test]
-async fn pruning_waits_for_no_reader_and_holds_up_no_settlement() {
-    let queue = Queue::start().await;
-    let old = ended(&queue, completed()).await;
-    pass(&queue, 9).await;
-    queue.enqueue().await;
-    let lease = queue.lease().await.lease;
-    let mut reader = queue.db.session().await;
-    reader.execute("begin; select count(*) from jobs_finished").await.expect("a reader");
-
-    let kept = Retention::default();
-    let step = queue::prune_step(&mut *queue.conn().await, &kept, 100).await.expect("answers");
-    assert_eq!(step, PruneStep { held: true, ..PruneStep::default() }, "the day's table is held");
-    assert!(exists(&queue, old).await);
-
-    // Somebody tries again and again, and is waiting for the reader when the settlement comes.
-    let pool = queue.db.pool_of(1).await;
-    let trying = tokio::spawn(async move {
-        loop {
-            let step = queue::prune_step(&mut pool.acquire().await.expect("one"), &Retention::default(), 100).await;
-            assert!(step.expect("answers").held);
-        }
-    });
-    queue.db.until_blocked().await;
-    let began = std::time::Instant::now();
-    assert_eq!(queue.complete(lease).await, Fate::Settled(JobState::Completed));
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    trying.abort();
-    assert!(trying.await.is_err_and(|end| end.is_cancelled()), "it was held up all the time");
-    reader.execute("commit").await.expect("it ends");
-    prune(&queue, &kept, 100).await;
-    assert!(!exists(&queue, old).await);
-}
-
-/// *The blocked row*: an operator brings a job back at the moment at which it is to be pruned.
-#[tokio::test]
-async fn a_job_that_is_brought_back_meanwhile_keeps_its_parts() {
-    let queue = Queue::start().await;
-    let back = ended(&queue, cancelled()).await;
-    let stays = ended(&queue, discarded()).await;
-    pass(&queue, 16).await;
-    let mut session = queue.db.session().await;
-    let mut operator = session.begin().await.expect("a transaction");
-    queue::retry(&mut operator, back, None).await.expect("brought back");
-    let pool = queue.db.pool_of(1).await;
-    let pruning = tokio::spawn(async move {
-        let mut conn = pool.acquire().await.expect("a connection");
-        loop {
-            let step = queue::prune_step(&mut conn, &Retention::default(), 100).await.expect("answers");
-            if !step.held {
-                return step;
-            }
-        }
-    });
-    queue.db.until_blocked().await;
-    operator.commit().await.expect("it is live again");
-    let step = pruning.await.expect("it ends");
-    assert!(step.more && step.pruned.jobs.is_empty(), "{step:?}");
-    prune(&queue, &Retention::default(), 100).await;
-    assert_eq!(queue.job(back).await.state, JobState::Available);
-    assert!(parts(&queue, back).await.iter().all(|rows| *rows > 0) && exists(&queue, stays).await);
-}
-
-/// While one session takes a step, another takes none and waits for nothing.
-#[tokio::test]
-async fn one_session_prunes_at_a_time_and_no_other_waits_for_it() {
-    let queue = Queue::start().await;
-    ended(&queue, completed()).await;
-    pass(&queue, 9).await;
-    let mut session = queue.db.session().await;
-    let mut first = session.begin().await.expect("a transaction");
-    let step = queue::prune_step(&mut first, &Retention::default(), 100).await.expect("answers");
-    assert!(step.more && step.pruned.days == 1, "{step:?}");
-    let other = queue::prune_step(&mut *queue.conn().await, &Retention::default(), 100).await.expect("answers");
-    assert_eq!(other, PruneStep { held: true, ..PruneStep::default() });
-    // A step that is cut leaves everything as it was, its place included.
-    first.rollback().await.expect("it is cut");
-    assert_eq!(prune(&queue, &Retention::default(), 100).await.jobs.len(), 1);
 }
 
 #[tokio::test]

@@ -61,6 +61,7 @@ async fn step(conn: &mut PgConnection, kept: &Retention, limit: i64) -> Result<P
     let Some(mut place) = prune_days::take_place(&mut *conn).await? else {
         return Ok(PruneStep { held: true, ..PruneStep::default() });
     };
+    prune_days::await_holds(&mut *conn).await?;
     let mut done = finished_jobs(&mut *conn, &mut place, kept, limit).await?;
     if !done.more {
         rest(&mut *conn, &mut place, kept, limit, &mut done).await?;

@@ -33,6 +33,13 @@ pub(super) async fn take_place(conn: &mut PgConnection) -> Result<Option<Place>,
     .await
 }
 
+/// Waits for those who are about to hold a job, and keeps others from it until this transaction ends: what the next statement
+/// sees of the holds is all that there is. Whoever comes later finds no row of what went.
+pub(super) async fn await_holds(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query!("lock table prune_holds in share mode").execute(conn).await?;
+    Ok(())
+}
+
 pub(super) async fn leave_place(conn: &mut PgConnection, place: &Place) -> Result<(), sqlx::Error> {
     sqlx::query!(
         r#"
