@@ -18,7 +18,11 @@ create table prune_walk (
     -- The day in jobs_leaving, whose jobs' attempts, steps, log lines and refused writes are still to go; null where none is.
     leaving        date,
     -- The walk around the rows that have no day of their own.
-    undated_behind uuid not null default '00000000-0000-0000-0000-000000000000'
+    undated_behind uuid not null default '00000000-0000-0000-0000-000000000000',
+    -- The oldest day that is to leave and whose table others held at each try, and since when.
+    late_day       date,
+    late_since     timestamptz,
+    constraint prune_walk_late_check check ((late_day is null) = (late_since is null))
 );
 insert into prune_walk default values;
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use domain::clock::Timestamp;
 use domain::queue::{self, Overview, QueueView};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use sqlx::PgPool;
@@ -69,15 +70,21 @@ fn method_label(method: &str) -> String {
 /// What the database says now, in Prometheus's text form.
 pub(crate) fn of_database(overview: &Overview, queues: &[QueueView]) -> String {
     let mut text = String::new();
-    let age =
-        overview.oldest_due_at.map_or(0.0, |at| (overview.now - at).to_std().map_or(0.0, |age| age.as_secs_f64()));
+    let age = |since: Option<Timestamp>| {
+        since.map_or(0.0, |at| (overview.now - at).to_std().map_or(0.0, |age| age.as_secs_f64()))
+    };
     let singles = [
-        ("leasehold_oldest_due_age_seconds", "Age of the oldest due job of all queues.", age),
+        ("leasehold_oldest_due_age_seconds", "Age of the oldest due job of all queues.", age(overview.oldest_due_at)),
         ("leasehold_leases_live", "Leased jobs of all workers.", as_f64(overview.running)),
         ("leasehold_leases_expired", "Leases past their expiry that nobody rescued yet.", as_f64(overview.expired)),
         ("leasehold_fenced_writes_last_hour", "Writes that the fence refused.", as_f64(overview.refused_last_hour)),
         ("leasehold_workers_live", "Live workers.", as_f64(overview.workers_live)),
         ("leasehold_workers_silent", "Workers that went silent within a day.", as_f64(overview.workers_silent)),
+        (
+            "leasehold_prune_late_seconds",
+            "How long a day of finished jobs cannot leave because others hold its table; 0 where none is late.",
+            age(overview.day_late_since),
+        ),
     ];
     for (name, help, value) in singles {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");

@@ -276,6 +276,7 @@ mod tests {
             refused_last_hour: 0,
             workers_live: 0,
             workers_silent: 0,
+            day_late_since: None,
         };
         Facts { overview, queues: Vec::new(), workers: Vec::new(), moves: Vec::new(), pauses: Vec::new() }
     }

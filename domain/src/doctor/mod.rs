@@ -183,6 +183,8 @@ async fn examine_queue(pool: &PgPool, report: &mut Report) {
     report.add("unserved_queues", looked);
     let looked = look(pool, async |conn| Ok(queue::partitions(&store::partitions(conn).await?).into())).await;
     report.add("partitions", looked);
+    let looked = look(pool, async |conn| Ok(queue::late(store::late_day(conn).await?.as_ref()).into())).await;
+    report.add("pruning", looked);
 }
 
 /// Makes one check on a snapshot of its own, bounded in time.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use chrono::NaiveDate;
 use serde_json::json;
 
 use super::{Finding, listed};
+use crate::clock::Timestamp;
 use crate::ids::{JobId, WorkerId};
 use crate::queue::policy::SILENT_AFTER;
 
@@ -20,6 +22,8 @@ pub(super) const LOOK_UP: i64 = 10_000;
 pub(super) const STOPPED_FOR: Duration = Duration::from_secs(300);
 /// How long a worker that fell silent is told: after that it was replaced, or nobody misses it.
 pub(super) const SILENT_FOR_LESS_THAN: Duration = Duration::from_secs(3600);
+/// How long pruning tries for a day before that is a finding: a report over the history may take its time.
+const LATE_FOR: Duration = Duration::from_secs(3600);
 /// Silent workers that are named, the newest first.
 const SILENT_NAMED: usize = 5;
 /// How far a worker's wall clock may be from the database's.
@@ -67,6 +71,14 @@ pub(super) struct Partitions {
     pub(super) without_day: i64,
     pub(super) today: bool,
     pub(super) tomorrow: bool,
+}
+
+/// A day of finished jobs that is to leave as a whole, and others hold its table at each try.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Late {
+    pub(super) day: NaiveDate,
+    pub(super) since: Timestamp,
+    pub(super) late_for_s: f64,
 }
 
 /// What a walk that stopped at its bound did not see.
@@ -230,6 +242,23 @@ pub(super) fn partitions(partitions: &Partitions) -> Vec<Finding> {
         });
     }
     findings
+}
+
+pub(super) fn late(late: Option<&Late>) -> Option<Finding> {
+    let late = late.filter(|late| late.late_for_s > LATE_FOR.as_secs_f64())?;
+    Some(Finding {
+        what: format!(
+            "The finished jobs of {} are to leave since {} UTC ({}), and at each try somebody has their table open.",
+            late.day,
+            late.since.format("%Y-%m-%d %H:%M"),
+            span(late.late_for_s)
+        ),
+        advice: "Workers ask for the table for a twentieth of a second and no longer, since settling waits meanwhile. See \
+                 `long_transactions` for who holds it, or `select pid, application_name from pg_stat_activity join pg_locks \
+                 using (pid) where relation = 'jobs_finished'::regclass`; let that pause for a minute."
+            .to_owned(),
+        facts: json!({ "day": late.day, "since": late.since, "late_for_seconds": late.late_for_s.round() }),
+    })
 }
 
 /// A time in words, to the unit that matters.

@@ -251,6 +251,8 @@ pub struct Overview {
     pub workers_live: i64,
     /// Workers that went silent without saying goodbye, within the last day.
     pub workers_silent: i64,
+    /// Since when a day of finished jobs is to leave as a whole and others hold its table at each try.
+    pub day_late_since: Option<Timestamp>,
 }
 
 /// One minute of one queue, kind and outcome.

@@ -3,7 +3,7 @@
 mod queue;
 mod server;
 
-pub(super) use queue::{due_work, fences, leases_of_stopped, partitions, stray_jobs, twin_jobs, workers};
+pub(super) use queue::{due_work, fences, late_day, leases_of_stopped, partitions, stray_jobs, twin_jobs, workers};
 pub(super) use server::{
     durability, invalid_indexes, migrations, old_transactions, oldest_transaction_id, prepared, sequences, slots,
     tables,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 
 use super::one_more;
-use crate::doctor::queue::{Due, Fences, Held, Partitions, Worker};
+use crate::doctor::queue::{Due, Fences, Held, Late, Partitions, Worker};
 use crate::ids::{JobId, WorkerId};
 use crate::queue::policy::SILENT_AFTER;
 
@@ -174,5 +174,20 @@ pub(in crate::doctor) async fn partitions(conn: &mut PgConnection) -> Result<Par
         "#
     )
     .fetch_one(conn)
+    .await
+}
+
+/// The day that pruning could not take out at its last tries, if any.
+pub(in crate::doctor) async fn late_day(conn: &mut PgConnection) -> Result<Option<Late>, sqlx::Error> {
+    sqlx::query_as!(
+        Late,
+        r#"
+        select late_day as "day!", late_since as "since!",
+               extract(epoch from (select lh_now()) - late_since)::float8 as "late_for_s!"
+          from prune_walk
+         where late_since is not null
+        "#
+    )
+    .fetch_optional(conn)
     .await
 }

@@ -100,17 +100,22 @@ async fn finished_jobs(
         // A walk that has begun goes to its end: there is something that is kept.
         if completed_are_past && place.day != Some(day.day) && nothing_is_kept(&mut *conn, day, kept, now).await? {
             if !prune_days::detach(&mut *conn, day.day).await? {
+                place.is_late(day.day);
                 held = true;
                 continue;
             }
+            place.is_in_time(Some(day.day));
             (place.day, place.leaving, place.behind) = (None, Some(day.day), Uuid::nil());
             return Ok(PruneStep { pruned: Pruned { days: 1, ..Pruned::default() }, more: true, held });
         }
         let pruned = walk_day(conn, day, place, kept, limit).await?;
         return Ok(PruneStep { pruned, more: true, held });
     }
-    // What was walked may not be due any more, under longer retentions.
+    // What was walked may not be due any more, under longer retentions, and what was late neither.
     place.day = None;
+    if !held {
+        place.is_in_time(None);
+    }
     Ok(PruneStep { held, ..PruneStep::default() })
 }
 

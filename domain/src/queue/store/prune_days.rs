@@ -16,7 +16,25 @@ pub(super) struct Place {
     pub(super) behind: Uuid,
     pub(super) leaving: Option<NaiveDate>,
     pub(super) undated_behind: Uuid,
+    pub(super) late_day: Option<NaiveDate>,
+    pub(super) late_since: Option<Timestamp>,
     pub(super) now: Timestamp,
+}
+
+impl Place {
+    /// Notes that a day could not leave; the first such moment stays.
+    pub(super) fn is_late(&mut self, day: NaiveDate) {
+        if self.late_day != Some(day) {
+            (self.late_day, self.late_since) = (Some(day), Some(self.now));
+        }
+    }
+
+    /// Notes that no day is late, or that this one is not any more.
+    pub(super) fn is_in_time(&mut self, day: Option<NaiveDate>) {
+        if day.is_none() || self.late_day == day {
+            (self.late_day, self.late_since) = (None, None);
+        }
+    }
 }
 
 /// The place; `None` while another session has it.
@@ -24,7 +42,7 @@ pub(super) async fn take_place(conn: &mut PgConnection) -> Result<Option<Place>,
     sqlx::query_as!(
         Place,
         r#"
-        select day, as_of, keeps, behind, leaving, undated_behind, (select lh_now()) as "now!"
+        select day, as_of, keeps, behind, leaving, undated_behind, late_day, late_since, (select lh_now()) as "now!"
           from prune_walk
            for update skip locked
         "#
@@ -44,7 +62,8 @@ pub(super) async fn leave_place(conn: &mut PgConnection, place: &Place) -> Resul
     sqlx::query!(
         r#"
         update prune_walk
-           set day = $1, as_of = $2, keeps = $3, behind = $4, leaving = $5, undated_behind = $6
+           set day = $1, as_of = $2, keeps = $3, behind = $4, leaving = $5, undated_behind = $6, late_day = $7,
+               late_since = $8
         "#,
         place.day,
         place.as_of,
@@ -52,6 +71,8 @@ pub(super) async fn leave_place(conn: &mut PgConnection, place: &Place) -> Resul
         place.behind,
         place.leaving,
         place.undated_behind,
+        place.late_day,
+        place.late_since,
     )
     .execute(conn)
     .await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::doctor::{self, Verdict};
 use domain::ids::JobId;
 use domain::queue::{self, Fate, JobState, PruneStep, Retention};
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -124,6 +125,43 @@ async fn pruning_waits_for_no_reader_and_holds_up_no_settlement() {
     reader.execute("commit").await.expect("it ends");
     prune(&queue, &kept, 100).await;
     assert!(!exists(&queue, old).await);
+}
+
+/// Whoever reads without a pause keeps a day from ever leaving: since when is kept until it has left.
+#[tokio::test]
+async fn a_day_that_cannot_leave_is_told_with_its_beginning_until_it_has_left() {
+    let queue = Queue::start().await;
+    ended(&queue, completed()).await;
+    let day = queue.db.clock().now().await.date_naive();
+    pass(&queue, 9).await;
+    let mut reader = queue.db.session().await;
+    let since = async || queue::overview(&mut *queue.conn().await).await.expect("the overview").day_late_since;
+    let told = async || {
+        let report = doctor::examine(queue.db.pool()).await;
+        let check = report.checks.into_iter().find(|check| check.name == "pruning").expect("it is looked at");
+        let Verdict::Checked(findings) = check.verdict else { panic!("{:?}", check.verdict) };
+        findings
+    };
+    assert_eq!(since().await, None);
+    let mut began = None;
+    for _ in 0..2 {
+        reader.execute("begin; select count(*) from jobs_finished").await.expect("a reader");
+        let step = queue::prune_step(&mut *queue.conn().await, &Retention::default(), 100).await.expect("answers");
+        assert!(step.held);
+        let since = since().await.expect("it is late");
+        assert_eq!(*began.get_or_insert(since), since, "since the first try");
+        reader.execute("commit").await.expect("it ends");
+        assert_eq!(told().await, [], "a report takes its time");
+        queue.db.clock().advance(Duration::from_secs(1900)).await;
+    }
+    let findings = told().await;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].facts["day"], day.to_string());
+    let began = began.expect("a moment").format("%Y-%m-%d %H:%M");
+    assert!(findings[0].what.contains(&format!("of {day} are to leave since {began} UTC")), "{findings:?}");
+    // And perhaps the next one, which became due meanwhile.
+    assert!(prune(&queue, &Retention::default(), 100).await.days >= 1);
+    assert_eq!((since().await, told().await), (None, vec![]));
 }
 
 /// *The blocked row*: an operator brings a job back at the moment at which it is to be pruned.
