@@ -1,9 +1,11 @@
 //! Setting limits: what is refused, and who wins.
 
-use domain::queue::{self, Error, Limits};
+use domain::queue::{self, Error, Limits, NewJob, PollRequest};
+use sqlx::Connection as _;
+use workers::seam::{LeaseStore as _, PgLeaseStore, StoreError};
 
 use crate::limits::{per_key, rate, running};
-use crate::support::{Queue, queue_name};
+use crate::support::{Queue, job, queue_name, worker};
 
 /// Limits outside their bounds are refused with the field; a change that did not see the last one is refused.
 #[tokio::test]
@@ -33,4 +35,31 @@ async fn limits_have_bounds_and_a_revision() {
     assert!(matches!(stale, Err(Error::StaleLimits { expected: 3, found: 0, .. })), "{stale:?}");
     let set = queue::set_limits(&mut conn, &name, &Limits::default(), None, "", Some(1)).await.expect("the last one");
     assert_eq!((set.revision, set.limits), (2, Limits::default()));
+}
+
+/// A place that nobody ever had is a new row: of two leases that want it at once the second waits for the first, for a
+/// moment, and is told that this is no outage.
+#[tokio::test]
+async fn a_poll_that_waits_for_anothers_first_place_is_told_that_it_is_held_up() {
+    let q = Queue::start().await;
+    let name = queue_name("default");
+    queue::set_limits(&mut *q.conn().await, &name, &running(1), None, "quiet", None).await.expect("limited");
+    q.enqueue().await;
+    let mut session = q.db.session().await;
+    let mut first = session.begin().await.expect("a transaction");
+    assert_eq!(queue::lease_next(&mut first, &worker(), 1, &[]).await.expect("answers").len(), 1);
+    // It stands before the other, and so wants the same place.
+    let urgent = q.enqueue_as(NewJob { priority: -1, ..job() }).await;
+
+    let store = PgLeaseStore::new(q.db.pool());
+    let spec = worker();
+    let request = PollRequest { limit: 1, ended: &[], look: false, wall_clock: None, turns: None, low_water: None };
+    let polled = store.poll(&spec, &request).await.expect("it passes by what has a limit");
+    assert!(polled.leased.is_empty() && polled.turns.is_wanted(), "{polled:?}");
+    let request = PollRequest { turns: Some(&polled.turns), ..request };
+    let held = store.poll(&spec, &request).await;
+    assert!(matches!(held, Err(StoreError::Held(_))), "{held:?}");
+    first.rollback().await.expect("it takes no place");
+    let polled = store.poll(&spec, &request).await.expect("the place is free");
+    assert!(polled.leased.len() == 1 && polled.leased[0].lease.job == urgent, "{polled:?}");
 }

@@ -25,6 +25,8 @@ pub struct Faults {
     pub renewals_fail: AtomicUsize,
     /// So many leasings fail before anything happens.
     pub leasings_fail: AtomicUsize,
+    /// So many leasings are held up by others.
+    pub leasings_held: AtomicUsize,
     /// So many polls commit, and their answers are lost.
     pub polls_lost: AtomicUsize,
     /// So many settlements commit, and their answers are lost.
@@ -130,6 +132,9 @@ impl LeaseStore for Faulty {
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
         if Faults::take(&self.faults.leasings_fail) {
             return Err(away());
+        }
+        if Faults::take(&self.faults.leasings_held) {
+            return Err(StoreError::Held("a fault of the test's making".into()));
         }
         self.faults.polls.fetch_add(1, SeqCst);
         let polled = self.inner.poll(worker, request).await?;

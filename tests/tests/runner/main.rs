@@ -83,6 +83,7 @@ on_every_engine! {
     service::a_settlement_whose_answer_was_lost_is_recorded_once;
     service::cut_connections_lose_no_job;
     service::leasing_goes_on_after_an_outage;
+    service::leasing_goes_on_at_once_where_others_held_it_up;
     service::leases_whose_answer_was_lost_are_found_again;
     service::a_worker_stages_due_jobs_and_takes_over_from_the_dead;
     service::what_was_done_is_counted;

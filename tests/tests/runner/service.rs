@@ -178,6 +178,22 @@ pub async fn leasing_goes_on_after_an_outage(engine: Engine) {
     worker.stop().await;
 }
 
+/// As an outage, so many would keep the worker away for minutes.
+pub async fn leasing_goes_on_at_once_where_others_held_it_up(engine: Engine) {
+    let db = Database::start().await;
+    let spec = kind("test.act");
+    let store = Faulty::before(&db);
+    let faults = Arc::clone(&store.faults);
+    faults.leasings_held.store(50, SeqCst);
+    let id = enqueue_kind(&db, &spec).await;
+    let worker = Running::on(store, act(spec.clone(), |_, _| async { complete() }), config(engine));
+
+    until_state(&db, id, JobState::Completed).await;
+
+    assert_eq!(faults.leasings_held.load(SeqCst), 0);
+    worker.stop().await;
+}
+
 /// The answer to a poll is lost after its commit: nobody holds the leases, and their batch finds them when they end.
 pub async fn leases_whose_answer_was_lost_are_found_again(engine: Engine) {
     let db = Database::start().await;

@@ -131,7 +131,7 @@ impl JobContext {
             *last = Some(Instant::now());
         }
         match self.store.progress(self.lease(), progress).await {
-            Err(StoreError::Unavailable(source)) => {
+            Err(StoreError::Unavailable(source) | StoreError::Held(source)) => {
                 tracing::debug!(error = %source, "progress was not written");
                 Ok(())
             }
@@ -202,7 +202,7 @@ impl JobContext {
         let mut failures = 0;
         loop {
             let away = match call().await {
-                Err(away @ StoreError::Unavailable(_)) => away,
+                Err(away @ (StoreError::Unavailable(_) | StoreError::Held(_))) => away,
                 answer => return answer,
             };
             let left = deadline.saturating_duration_since(Instant::now());

@@ -60,7 +60,7 @@ impl From<StoreError> for JobError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::LeaseLost(_) => Self::LeaseLost,
-            other @ (StoreError::Unavailable(_) | StoreError::Refused(_)) => {
+            other @ (StoreError::Unavailable(_) | StoreError::Held(_) | StoreError::Refused(_)) => {
                 Self::Retry { after: None, source: anyhow::Error::new(other) }
             }
         }

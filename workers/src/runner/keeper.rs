@@ -219,7 +219,7 @@ async fn keep_evidence(
                     outage.over();
                     return;
                 }
-                Err(error @ StoreError::Unavailable(_)) => sleep(outage.failed(&error)).await,
+                Err(error @ (StoreError::Unavailable(_) | StoreError::Held(_))) => sleep(outage.failed(&error)).await,
                 Err(error @ (StoreError::LeaseLost(_) | StoreError::Refused(_))) => {
                     tracing::error!(%error, "the evidence of a refused write could not be kept");
                     return;

@@ -101,6 +101,11 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     None => core.rhythm.a_round(Instant::now()),
                 }
             }
+            // Nothing is away, and nothing happened: what others hold, they hold for a moment.
+            Err(StoreError::Held(_)) => {
+                outage.over();
+                LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction())
+            }
             Err(error) => outage.failed(&error),
         };
         tokio::select! {

@@ -90,7 +90,7 @@ pub(super) async fn run(core: Arc<Core>, mut requests: mpsc::UnboundedReceiver<R
                     rest(&core, outage.failed(&away), &mut waiting, &mut settlements).await;
                 }
             }
-            Err(away @ StoreError::Unavailable(_)) => {
+            Err(away @ (StoreError::Unavailable(_) | StoreError::Held(_))) => {
                 rest(&core, outage.failed(&away), &mut waiting, &mut settlements).await;
             }
         }
@@ -160,7 +160,7 @@ async fn settle_one_by_one(
                 Some(fate) => finish(core, entry, &settlement.outcome, fate),
                 None => give_up(core, entry),
             },
-            Err(error @ StoreError::Unavailable(_)) => {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Held(_))) => {
                 waiting.push(entry);
                 settlements.push(settlement);
                 away = Err(error);

@@ -34,6 +34,10 @@ pub enum StoreError {
     /// Nothing is known about the call's effect; the same call may be made again.
     #[error("reach the queue")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Others hold what the call waited for: nothing happened, and the same call may be made again at once. Told of
+    /// [`LeaseStore::poll`] alone; other calls wait, or pass by.
+    #[error("others hold what the queue needs for this")]
+    Held(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The queue does not take this, now or later.
     #[error("the queue does not take this")]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -76,7 +80,8 @@ pub struct Swept {
 /// [`StoreError::LeaseLost`], [`Renewed::Lost`] or [`Fate::Lost`].
 ///
 /// # Retries
-/// Lost races are tried again inside; an outage is not: its caller knows how long it may wait.
+/// Lost races are tried again inside; an outage is not: its caller knows how long it may wait. Neither is a poll that
+/// others hold up: by then its caller may ask for something else.
 ///
 /// # Cancellation
 /// Every call may be dropped. Its effect is unknown then, as after an outage.

@@ -163,9 +163,10 @@ impl LeaseStore for PgLeaseStore {
     }
 
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError> {
-        // It waits for nobody but who takes a place for the first time.
-        let is_race = |error: &sqlx::Error| db::lost_a_race(error) || db::lock_timed_out(error);
-        db::retry_races(async || run!(self.session(), queue::poll, worker, request), is_race).await.map_err(told)
+        // It waits for nobody but who takes a place for the first time: that is no outage.
+        let polled =
+            db::retry_races(async || run!(self.session(), queue::poll, worker, request), db::lost_a_race).await;
+        polled.map_err(|error| if db::lock_timed_out(&error) { StoreError::Held(error.into()) } else { told(error) })
     }
 
     async fn renew(&self, leases: &[(Lease, Duration)]) -> Result<Vec<Renewed>, StoreError> {

@@ -235,6 +235,6 @@ fn accepted<T>(answer: Result<T, StoreError>) -> anyhow::Result<bool> {
     match answer {
         Ok(_) => Ok(true),
         Err(StoreError::LeaseLost(_)) => Ok(false),
-        Err(other @ (StoreError::Unavailable(_) | StoreError::Refused(_))) => Err(other.into()),
+        Err(other @ (StoreError::Unavailable(_) | StoreError::Held(_) | StoreError::Refused(_))) => Err(other.into()),
     }
 }
