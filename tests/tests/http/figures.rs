@@ -103,3 +103,16 @@ async fn a_step_beyond_its_size_is_refused_and_the_next_one_is_taken() {
     assert_eq!(steps.iter().map(|step| step.seq).collect::<Vec<_>>(), [1]);
     assert_eq!(queue::newest_steps(&mut conn, domain::ids::JobId(job.id), 1).await.expect("a step").len(), 1);
 }
+
+#[tokio::test]
+async fn a_day_that_cannot_leave_stands_in_the_figures_with_its_seconds() {
+    let server = Server::start().await;
+    let late = async || {
+        let figures = Told::by(server.request("GET", "/metrics")).await.text;
+        let told = figures.lines().find_map(|line| line.strip_prefix("leasehold_prune_late_seconds "));
+        told.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_else(|| panic!("{figures}"))
+    };
+    assert_eq!(late().await.to_bits(), 0f64.to_bits(), "none is late");
+    fill(&server, "update prune_walk set late_day = '2026-01-01', late_since = lh_now() - interval '2 hours'").await;
+    assert!((7200.0..7300.0).contains(&late().await));
+}
