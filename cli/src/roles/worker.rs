@@ -17,7 +17,7 @@ use workers::jobs::{self, Environment};
 use workers::node::{NodeConfig, NodeContext};
 use workers::objects::{Credentials, Endpoint};
 use workers::runner::{RunnerConfig, Worker};
-use workers::seam::PgLeaseStore;
+use workers::seam::{LeaseStore, PgLeaseStore};
 
 use super::{Outage, wait_for_schema};
 use crate::exit::{Ending, Exit};
@@ -49,6 +49,10 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     }
     database::warn_of_role_gaps(&pool).await;
 
+    let kept = settings.switch(&table::PRUNE_BY_WORKERS).then(|| crate::retention::of(settings));
+    let store = PgLeaseStore::new(&pool).keeping(kept);
+    let store: Arc<dyn LeaseStore> =
+        Arc::new(if settings.switch(&table::DATABASE_HINTS) { store } else { store.without_hints() });
     let mut environment = Environment::new(pool.clone());
     // Held until the end: two workers on one folder would be two boxes in one.
     let mut _folder = None;
@@ -58,7 +62,8 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         _folder = Some(take_folder(&config.data_dir)?);
         let Some(node) = register(&pool, &config, &shutdown).await? else { return Ok(Exit::Ok) };
         queues.extend(node.queues());
-        keeping = Some(tokio::spawn(workers::node::keep(pool.clone(), node.clone(), shutdown.clone())));
+        let keep = workers::node::keep(pool.clone(), node.clone(), Arc::clone(&store), shutdown.clone());
+        keeping = Some(tokio::spawn(keep));
         environment.node = Some(node);
     }
     let registry = jobs::registry(&environment);
@@ -72,9 +77,6 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         ..RunnerConfig::default()
     };
-    let kept = settings.switch(&table::PRUNE_BY_WORKERS).then(|| crate::retention::of(settings));
-    let store = PgLeaseStore::new(&pool).keeping(kept);
-    let store = Arc::new(if settings.switch(&table::DATABASE_HINTS) { store } else { store.without_hints() });
     let running = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone());
     let (ended, kept) = until_both_end(running, keeping, &shutdown).await;
     let summary = ended?;

@@ -15,7 +15,7 @@
 use sqlx::{Connection as _, PgConnection};
 
 use crate::audit::{self, Actor};
-use crate::ids::{Host, InstanceId, NodeId, RegionCode};
+use crate::ids::{Host, InstanceId, NodeId, QueueName, RegionCode};
 use crate::lease::{Lease, LeaseLost};
 use crate::{db, nodes, queue};
 
@@ -186,17 +186,21 @@ async fn land_inside(conn: &mut PgConnection, id: InstanceId, node: NodeId) -> R
     Ok(Landing::Minted { host: place.host })
 }
 
-/// Enqueues a landing for every record that no box serves and that no move holds, at most 500 at a time; returns how
-/// many are new. Safe from any worker at any time: a record has at most one landing.
+/// Enqueues a landing for every record that no box serves and that no move holds, at most 500 at a time; returns the
+/// queue of each that is new. Safe from any worker at any time: a record has at most one landing.
 ///
 /// # Errors
 /// The database's, or the queue's.
-pub async fn requeue_landings(conn: &mut PgConnection) -> Result<u64, Error> {
+pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
     let unserved = store::without_landing(conn, SWEEP_LIMIT).await?;
-    let jobs: Vec<queue::NewJob> = unserved.iter().map(|(id, region)| jobs::land_job(*id, region)).collect();
+    enqueue_missing(conn, unserved.iter().map(|(id, region)| jobs::land_job(*id, region)).collect()).await
+}
+
+/// The queues of those jobs that were not there.
+async fn enqueue_missing(conn: &mut PgConnection, jobs: Vec<queue::NewJob>) -> Result<Vec<QueueName>, Error> {
     if jobs.is_empty() {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let made = queue::enqueue_many(conn, &jobs).await?;
-    Ok(made.iter().filter(|made| made.is_new()).count() as u64)
+    Ok(jobs.into_iter().zip(made).filter(|(_, made)| made.is_new()).map(|(job, _)| job.queue).collect())
 }

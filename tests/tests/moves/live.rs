@@ -32,14 +32,16 @@ impl RunningBox {
         let config =
             RunnerConfig { queues: node.queues(), node: Some(node.id().to_string()), ..RunnerConfig::default() };
         let store = Arc::new(PgLeaseStore::new(fleet.db.pool()));
-        let worker = Worker::builder(store, registry(&environment), config).build().expect("it serves something");
+        let worker = Worker::builder(Arc::clone(&store) as _, registry(&environment), config)
+            .build()
+            .expect("it serves something");
         let stop = CancellationToken::new();
         let running = worker.run(stop.clone());
         Self {
             worker: tokio::spawn(async move {
                 running.await.expect("the worker ends in order");
             }),
-            keeper: tokio::spawn(keep(fleet.db.pool().clone(), node, stop.clone())),
+            keeper: tokio::spawn(keep(fleet.db.pool().clone(), node, store, stop.clone())),
             stop,
         }
     }

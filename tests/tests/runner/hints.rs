@@ -149,24 +149,50 @@ async fn a_listener_whose_session_is_ended_listens_again_and_hears_the_next_hint
     worker.stop().await;
 }
 
-/// A worker that idles on another queue hears of the child, although its parent's worker serves it not.
+/// A job of a queue that its enqueuer's worker does not serve.
+fn child() -> NewJob {
+    NewJob::new(&kind("test.child"), json!({})).on(queue_name("children"))
+}
+
 #[tokio::test]
 async fn a_child_starts_by_its_hint_on_another_worker() {
     let db = Database::start().await;
-    let time = Stillness::begin();
-    let (first, second) = (Faulty::before(&db), Faulty::before(&db));
-    let (parents, children) = (Arc::clone(&first.faults), Arc::clone(&second.faults));
     let registry = act(kind("test.act"), |_, context| async move {
-        context.enqueue_child(&NewJob::new(&kind("test.child"), json!({})).on(queue_name("children"))).await?;
+        context.enqueue_child(&child()).await?;
         complete()
     });
+    starts_by_its_hint(&db, registry).await;
+}
+
+#[tokio::test]
+async fn what_a_handler_enqueued_in_its_own_transaction_starts_by_its_hint() {
+    let db = Database::start().await;
+    let pool = db.pool().clone();
+    let registry = act(kind("test.act"), move |_, context| {
+        let pool = pool.clone();
+        async move {
+            let mut tx = pool.begin().await.map_err(anyhow::Error::from)?;
+            let made = queue::enqueue(&mut tx, &child()).await.map_err(anyhow::Error::from)?;
+            tx.commit().await.map_err(anyhow::Error::from)?;
+            context.enqueued(&child(), made);
+            complete()
+        }
+    });
+    starts_by_its_hint(&db, registry).await;
+}
+
+/// A worker that idles on another queue hears of what a handler enqueued, although the handler's worker serves it not.
+async fn starts_by_its_hint(db: &Database, registry: Registry) {
+    let time = Stillness::begin();
+    let (first, second) = (Faulty::before(db), Faulty::before(db));
+    let (parents, children) = (Arc::clone(&first.faults), Arc::clone(&second.faults));
     let parent = Running::on(first, registry, config(Engine::Plain));
     let serves = RunnerConfig { queues: vec![queue_name("children")], ..config(Engine::Plain) };
     let child = Running::on(second, nothing("test.child"), serves);
     idle(&parents, 2, 1).await;
     idle(&children, 2, 1).await;
 
-    enqueue_kind(&db, &kind("test.act")).await;
+    enqueue_kind(db, &kind("test.act")).await;
     parent.handle.wake();
 
     until_true("the child is completed", async || {

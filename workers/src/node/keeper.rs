@@ -1,14 +1,18 @@
 //! The box's beat, and the sweeps that find what a crash left behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use domain::ids::NodeId;
+use domain::ids::{NodeId, QueueName};
+use domain::queue::hints::Hint;
 use domain::{db, entropy, instances, nodes};
 use sqlx::PgPool;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::NodeContext;
 use crate::chain::chain;
+use crate::seam::LeaseStore;
 
 /// The longest time between two beats: a sixth of the silence after which a box counts as away.
 const BEAT: Duration = Duration::from_secs(10);
@@ -19,14 +23,24 @@ const BEAT_LIMIT: Duration = Duration::from_secs(15);
 const BEATS_A_SWEEP: u32 = 6;
 
 /// What one beat found to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kept {
     /// Whether the box is known.
     pub known: bool,
     /// Open moves that had no job.
-    pub moves: u64,
+    pub moves: usize,
     /// Records that no box serves and that had no landing.
-    pub landings: u64,
+    pub landings: usize,
+    /// What idle workers should hear: the jobs that both have now.
+    pub due: Hint,
+}
+
+impl Kept {
+    /// Notes the jobs that were enqueued; says how many.
+    fn add(&mut self, queues: &[QueueName]) -> usize {
+        queues.iter().for_each(|queue| self.due.add(queue, 1));
+        queues.len()
+    }
 }
 
 /// One beat: the box lives, and open moves get the jobs that they lack. Safe from any box at any time.
@@ -35,9 +49,9 @@ pub struct Kept {
 /// The database's, or the queue's.
 pub async fn beat(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
     let mut conn = db::session(pool).await?;
-    let known = nodes::seen(&mut conn, node).await?;
-    let moves = instances::moves::requeue_orphans(&mut conn).await?;
-    Ok(conn.done(Kept { known, moves, landings: 0 }).await?)
+    let mut kept = Kept { known: nodes::seen(&mut conn, node).await?, ..Kept::default() };
+    kept.moves = kept.add(&instances::moves::requeue_orphans(&mut conn).await?);
+    Ok(conn.done(kept).await?)
 }
 
 /// A beat that also gives records that no box serves the landings that they lack.
@@ -45,15 +59,15 @@ pub async fn beat(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error>
 /// # Errors
 /// The database's, or the queue's.
 pub async fn sweep(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error> {
-    let kept = beat(pool, node).await?;
+    let mut kept = beat(pool, node).await?;
     let mut conn = db::session(pool).await?;
-    let landings = instances::requeue_landings(&mut conn).await?;
-    Ok(conn.done(Kept { landings, ..kept }).await?)
+    kept.landings = kept.add(&instances::requeue_landings(&mut conn).await?);
+    Ok(conn.done(kept).await?)
 }
 
 /// Beats until told to stop, every eight to ten seconds, so that boxes that began together drift apart. An outage of the
-/// database is logged once, and its end.
-pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
+/// database is logged once, and its end. What was enqueued is told through `store` after its commit.
+pub async fn keep(pool: PgPool, node: NodeContext, store: Arc<dyn LeaseStore>, stop: CancellationToken) {
     let mut away = false;
     for turn in (0..BEATS_A_SWEEP).cycle() {
         let kept = in_time(BEAT_LIMIT, async {
@@ -64,6 +78,9 @@ pub async fn keep(pool: PgPool, node: NodeContext, stop: CancellationToken) {
                 if away {
                     tracing::info!(node.id = %node.id(), "node beats again");
                     away = false;
+                }
+                if !kept.due.is_empty() && !matches!(timeout(BEAT_LIMIT, store.tell(&kept.due)).await, Ok(Ok(()))) {
+                    tracing::debug!(node.id = %node.id(), "a hint is lost: the jobs wait for a poll");
                 }
                 if !kept.known {
                     tracing::error!(node.id = %node.id(), "this node's row is gone: start its worker again to register it");
@@ -94,7 +111,7 @@ async fn in_time<T>(
     limit: Duration,
     beat: impl Future<Output = Result<T, instances::Error>>,
 ) -> Result<T, Box<dyn std::error::Error + Send + Sync>> {
-    Ok(tokio::time::timeout(limit, beat).await??)
+    Ok(timeout(limit, beat).await??)
 }
 
 fn pause() -> Duration {

@@ -173,13 +173,19 @@ impl JobContext {
     pub async fn enqueue_child(&self, child: &NewJob) -> Result<Enqueued, JobError> {
         let made = self.answered(|| self.store.enqueue_child(self.lease(), child)).await;
         let made = self.told(Operation::EnqueueChild, made)?;
+        self.enqueued(child, made);
+        Ok(made)
+    }
+
+    /// Counts a job that the handler enqueued on a connection of its own, and tells idle workers of it: call it after that
+    /// commit. What is told may be lost; the job then waits for a poll.
+    pub fn enqueued(&self, job: &NewJob, made: Enqueued) {
         if let Some((core, _)) = &self.runner {
-            core.meters.enqueued(&child.queue, &child.kind, made);
+            core.meters.enqueued(&job.queue, &job.kind, made);
             if made.is_due() {
-                core.outbox.add(&child.queue, 1);
+                core.outbox.add(&job.queue, 1);
             }
         }
-        Ok(made)
     }
 
     /// Tells the runner of a refusal that the handler met in a domain transaction of its own.

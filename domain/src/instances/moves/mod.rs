@@ -260,16 +260,11 @@ async fn start_inside(
 }
 
 /// Enqueues a job for every open move that has none, on the box that serves its host, at most 500 at a time; returns
-/// how many are new. Safe from any worker at any time: a move has at most one live job.
+/// the queue of each that is new. Safe from any worker at any time: a move has at most one live job.
 ///
 /// # Errors
 /// The database's, or the queue's.
-pub async fn requeue_orphans(conn: &mut PgConnection) -> Result<u64, Error> {
+pub async fn requeue_orphans(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
     let orphans = store::read::orphans(conn, SWEEP_LIMIT).await?;
-    if orphans.is_empty() {
-        return Ok(0);
-    }
-    let jobs: Vec<queue::NewJob> = orphans.iter().map(|(id, node)| jobs::move_job(*id, *node)).collect();
-    let made = queue::enqueue_many(conn, &jobs).await?;
-    Ok(made.iter().filter(|made| made.is_new()).count() as u64)
+    super::enqueue_missing(conn, orphans.iter().map(|(id, node)| jobs::move_job(*id, *node)).collect()).await
 }
