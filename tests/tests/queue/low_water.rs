@@ -1,45 +1,10 @@
 //! Marks: a worker's walk begins behind what it found empty, and no job is lost by that.
 
-use domain::queue::{self, Limits, LowWater, NewJob, PollRequest, Turns, WorkerSpec};
+use domain::queue::{self, Limits, NewJob};
 use sqlx::PgConnection;
 
-use crate::support::{Queue, completed, job, queue_name, worker};
-
-struct Poller {
-    worker: WorkerSpec,
-    marks: LowWater,
-    turns: Turns,
-}
-
-impl Poller {
-    fn new() -> Self {
-        Self { worker: worker(), marks: LowWater::default(), turns: Turns::default() }
-    }
-
-    /// Leases from its marks on, or from the very beginning.
-    async fn lease(&mut self, q: &Queue, limit: u16, marked: bool) -> Vec<queue::Leased> {
-        self.lease_on(&mut *q.conn().await, limit, marked).await
-    }
-
-    async fn lease_on(&mut self, conn: &mut PgConnection, limit: u16, marked: bool) -> Vec<queue::Leased> {
-        loop {
-            let request = PollRequest {
-                limit,
-                ended: &[],
-                look: false,
-                wall_clock: None,
-                turns: Some(&self.turns),
-                low_water: marked.then_some(&self.marks),
-            };
-            let polled = queue::poll(conn, &self.worker, &request).await.expect("the database answers");
-            self.marks.note(&polled.leased);
-            self.turns = polled.turns;
-            if !polled.leased.is_empty() || !polled.more {
-                return polled.leased;
-            }
-        }
-    }
-}
+use crate::poller::Poller;
+use crate::support::{Queue, completed, job, queue_name};
 
 async fn enqueue(q: &Queue, n: usize, priority: i16, seconds_ago: i64) -> Vec<domain::ids::JobId> {
     let at = q.db.clock().now().await - chrono::TimeDelta::seconds(seconds_ago);
@@ -71,7 +36,7 @@ async fn a_marked_walk_leases_the_same_jobs_in_the_same_order() {
     let mut poller = Poller::new();
     let mut found = Vec::new();
     for _ in 0..12 {
-        found.extend(ids(&poller.lease(&q, 3, true).await));
+        found.extend(ids(&poller.lease_marked(&q, 3).await));
     }
     assert_eq!(found, wanted);
 }
@@ -82,14 +47,14 @@ async fn a_mark_hides_only_older_jobs_of_its_own_priority_and_not_for_ever() {
     let q = Queue::start().await;
     enqueue(&q, 2, 0, 60).await;
     let mut poller = Poller::new();
-    assert_eq!(poller.lease(&q, 1, true).await.len(), 1);
+    assert_eq!(poller.lease_marked(&q, 1).await.len(), 1);
     let older = enqueue(&q, 1, 0, 600).await;
     let urgent = enqueue(&q, 1, -1, 600).await;
     let later = enqueue(&q, 1, 5, 600).await;
-    let found = ids(&poller.lease(&q, 9, true).await);
+    let found = ids(&poller.lease_marked(&q, 9).await);
     assert_eq!((found.len(), found.first(), found.last()), (3, urgent.first(), later.first()), "{found:?}");
-    assert!(poller.lease(&q, 9, true).await.is_empty(), "the older one stands before the mark");
-    assert_eq!(ids(&poller.lease(&q, 9, false).await), older);
+    assert!(poller.lease_marked(&q, 9).await.is_empty(), "the older one stands before the mark");
+    assert_eq!(ids(&poller.lease(&q, 9).await), older);
 }
 
 /// A job that is a moment older than one that was leased may still be committed after it.
@@ -101,9 +66,9 @@ async fn a_mark_leaves_room_for_what_was_enqueued_just_before() {
     let slow = queue::enqueue(&mut first, &job()).await.expect("a valid job").job();
     q.enqueue().await;
     let mut poller = Poller::new();
-    assert_eq!(poller.lease(&q, 5, true).await.len(), 1);
+    assert_eq!(poller.lease_marked(&q, 5).await.len(), 1);
     sqlx::query("commit").execute(&mut first).await.expect("committed");
-    assert_eq!(ids(&poller.lease(&q, 5, true).await), [slow]);
+    assert_eq!(ids(&poller.lease_marked(&q, 5).await), [slow]);
 }
 
 /// What a poll reads does not grow with the jobs that finished before, though a reader keeps their entries.

@@ -17,6 +17,7 @@ mod low_water;
 mod model;
 mod operating;
 mod plans;
+mod poller;
 mod polling;
 mod pruning;
 mod races;

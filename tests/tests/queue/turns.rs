@@ -1,46 +1,9 @@
 //! Turns: jobs that carry a concurrency key are leased key by key, whatever the backlog of any of them.
 
-use domain::queue::{self, Leased, Limits, NewJob, PollRequest, Polled, Turns, WorkerSpec};
+use domain::queue::{self, Limits, NewJob};
 
-use crate::support::{Queue, job, queue_name, worker};
-
-/// A worker that polls and remembers where it stands, as the runner does.
-struct Poller {
-    worker: WorkerSpec,
-    turns: Turns,
-}
-
-impl Poller {
-    fn new() -> Self {
-        Self { worker: worker(), turns: Turns::default() }
-    }
-
-    async fn poll(&mut self, q: &Queue, limit: u16) -> Polled {
-        let request =
-            PollRequest { limit, ended: &[], look: false, wall_clock: None, turns: Some(&self.turns), low_water: None };
-        let polled = queue::poll(&mut *q.conn().await, &self.worker, &request).await.expect("the database answers");
-        self.turns = polled.turns.clone();
-        polled
-    }
-
-    /// Polls again where it is told that there is more.
-    async fn lease(&mut self, q: &Queue, limit: u16) -> Vec<Leased> {
-        loop {
-            let polled = self.poll(q, limit).await;
-            if !polled.leased.is_empty() || !polled.more {
-                return polled.leased;
-            }
-        }
-    }
-
-    async fn keys(&mut self, q: &Queue, limit: u16, times: usize) -> Vec<String> {
-        let mut keys = Vec::new();
-        for _ in 0..times {
-            keys.extend(self.lease(q, limit).await.into_iter().map(|job| job.concurrency_key.unwrap_or_default()));
-        }
-        keys
-    }
-}
+use crate::poller::Poller;
+use crate::support::{Queue, job, queue_name};
 
 async fn enqueue(q: &Queue, key: &str, n: usize, priority: i16) {
     let jobs: Vec<NewJob> = (0..n)
@@ -106,7 +69,7 @@ async fn jobs_with_and_without_a_key_take_turns() {
     let mut poller = Poller::new();
     // The first poll learns that there are keys.
     assert_eq!(poller.keys(&q, 1, 1).await, [""]);
-    poller.turns = poller.poll_look(&q).await;
+    poller.look(&q).await;
     let keys = poller.keys(&q, 1, 8).await;
     let keyed = keys.iter().filter(|key| *key == "a").count();
     assert_eq!(keyed, 4, "{keys:?}");
@@ -115,20 +78,6 @@ async fn jobs_with_and_without_a_key_take_turns() {
     let mut alone = Poller::new();
     let rest = alone.keys(&q, 100, 2).await;
     assert_eq!(rest.len(), 100 - 19, "neither waits where the other is done: {rest:?}");
-}
-
-impl Poller {
-    async fn poll_look(&self, q: &Queue) -> Turns {
-        let request = PollRequest {
-            limit: 0,
-            ended: &[],
-            look: true,
-            wall_clock: None,
-            turns: Some(&self.turns),
-            low_water: None,
-        };
-        queue::poll(&mut *q.conn().await, &self.worker, &request).await.expect("the database answers").turns
-    }
 }
 
 /// Queues that one worker serves take turns too, also where their keys have the same names.
