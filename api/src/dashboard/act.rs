@@ -2,6 +2,7 @@
 
 use domain::authority::{Caller, Permission, Scopes};
 use domain::{digest, queue};
+use wire::Code;
 
 use super::failure::Failure;
 use super::page::Ask;
@@ -34,19 +35,21 @@ pub(super) async fn sender(app: &App, ask: &Ask, csrf: &str, needed: Permission)
     Ok(caller)
 }
 
+/// What a refusal means is the API's to say; here it gets words for a form, whose fields are named otherwise.
 impl From<queue::Error> for Failure {
     fn from(error: queue::Error) -> Self {
-        match error {
-            queue::Error::Invalid { field, rule } => Self::Invalid(format!("{}: {rule}.", field.replace('_', " "))),
-            queue::Error::StaleLimits { .. } => Self::Stale,
-            queue::Error::Store(source) => source.into(),
-            queue::Error::LeaseLost(_)
-            | queue::Error::SettledBefore(_)
-            | queue::Error::PayloadTooLarge { .. }
-            | queue::Error::NotFound(_)
-            | queue::Error::Conflict { .. }
-            | queue::Error::KeyTaken { .. }
-            | queue::Error::Stale { .. } => Self::Invalid(format!("{error}.")),
+        if let queue::Error::Store(source) = error {
+            return source.into();
         }
+        let refused = crate::door::failure::Failure::from(error);
+        let problem = refused.problem();
+        if refused.code() == Code::StaleRevision {
+            return Self::Stale;
+        }
+        let field = problem.errors.first().and_then(|error| Some((error.pointer.as_deref()?, &error.detail)));
+        Self::Invalid(match field {
+            Some((pointer, rule)) => format!("{}: {rule}.", pointer.trim_start_matches('/').replace('_', " ")),
+            None => problem.detail.clone(),
+        })
     }
 }

@@ -104,10 +104,7 @@ pub(super) async fn pause(
     Path(name): Path<String>,
     sent: Result<Form<Why>, FormRejection>,
 ) -> Result<Response, Failure> {
-    let Form(sent) = sent?;
-    let name = QueueName::new(name).map_err(|_| Failure::NotFound("queue"))?;
-    let back = format!("/queues/{name}");
-    hold(&app, &ask, &Paused::Queue(name), &sent.csrf, &sent.reason, Verb::Pause, &back).await
+    hold_queue(&app, &ask, name, sent?, Verb::Pause).await
 }
 
 pub(super) async fn resume(
@@ -116,10 +113,19 @@ pub(super) async fn resume(
     Path(name): Path<String>,
     sent: Result<Form<Why>, FormRejection>,
 ) -> Result<Response, Failure> {
-    let Form(sent) = sent?;
+    hold_queue(&app, &ask, name, sent?, Verb::Resume).await
+}
+
+async fn hold_queue(
+    app: &App,
+    ask: &Ask,
+    name: String,
+    Form(sent): Form<Why>,
+    verb: Verb,
+) -> Result<Response, Failure> {
     let name = QueueName::new(name).map_err(|_| Failure::NotFound("queue"))?;
     let back = format!("/queues/{name}");
-    hold(&app, &ask, &Paused::Queue(name), &sent.csrf, &sent.reason, Verb::Resume, &back).await
+    hold(app, ask, &Paused::Queue(name), &sent.csrf, &sent.reason, verb, &back).await
 }
 
 #[derive(Debug, Deserialize)]

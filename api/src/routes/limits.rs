@@ -107,9 +107,7 @@ pub(super) async fn pause_queue(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
-    let what = Paused::Queue(queue_name(name)?);
-    let Reason { reason: why } = body.parse_or_default()?;
-    operate(&app, &caller, &headers, what, Verb::Pause, reason(why.as_deref())?).await
+    because(&app, &caller, &headers, Paused::Queue(queue_name(name)?), Verb::Pause, body).await
 }
 
 /// Resumes a queue: its jobs are leased again. One that is not paused stays as it is.
@@ -128,9 +126,7 @@ pub(super) async fn resume_queue(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
-    let what = Paused::Queue(queue_name(name)?);
-    let Reason { reason: why } = body.parse_or_default()?;
-    operate(&app, &caller, &headers, what, Verb::Resume, reason(why.as_deref())?).await
+    because(&app, &caller, &headers, Paused::Queue(queue_name(name)?), Verb::Resume, body).await
 }
 
 /// Pauses a kind on all queues: jobs that run go on, no other begins.
@@ -176,9 +172,20 @@ pub(super) async fn resume_kind(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
-    let what = Paused::Kind(kind(name)?);
+    because(&app, &caller, &headers, Paused::Kind(kind(name)?), Verb::Resume, body).await
+}
+
+/// For a reason, which is all that the body says.
+async fn because(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    what: Paused,
+    verb: Verb,
+    body: Body,
+) -> Result<Response, Failure> {
     let Reason { reason: why } = body.parse_or_default()?;
-    operate(&app, &caller, &headers, what, Verb::Resume, reason(why.as_deref())?).await
+    operate(app, caller, headers, what, verb, reason(why.as_deref())?).await
 }
 
 async fn operate(
