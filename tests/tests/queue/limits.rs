@@ -369,3 +369,19 @@ async fn free_places_are_forgotten_and_taken_ones_are_not() {
     assert_eq!(sweep().await, 3, "the starts");
     assert_eq!(q.lease_up_to(5).await.len(), 1, "the key whose job ended");
 }
+
+/// A place below those that are taken is given again, and one beyond what was ever taken is given too.
+#[tokio::test]
+async fn a_forgotten_place_below_a_taken_one_is_given_again() {
+    let q = Queue::start().await;
+    limit(&q, Limits { running: Some(3), running_per_key: Some(3), ..Limits::default() }).await;
+    enqueue_keyed(&q, "a", 6).await;
+    let leased = q.lease_up_to(2).await;
+    q.complete(leased[0].lease).await;
+    let mut forgotten = 0;
+    for _ in 0..10 {
+        forgotten += queue::forget_slots(&mut *q.conn().await, 2).await.expect("the database answers");
+    }
+    assert_eq!(forgotten, 2, "the job's place in the queue and under its key");
+    assert_eq!((q.lease_up_to(5).await.len(), q.lease_up_to(5).await.len()), (2, 0));
+}

@@ -126,7 +126,7 @@ pub(super) async fn lease(
                        as depth
               from walk w
              union all
-            select l.queue, null, null, null, '', 0, 0
+            select l.queue, null, null, null, '', 0, $4
               from limits l
              where l.running is not null
         ), keys as materialized (
@@ -152,7 +152,19 @@ pub(super) async fn lease(
                             from (
                                  select coalesce(g.n, c.n) as n, coalesce(c.fence, 0) as before,
                                         coalesce(c.free, true) as free
-                                   from generate_series(0, m.most - 1) as g(n)
+                                   -- No more than there can be use for: a limit may be a thousand times what runs.
+                                   from generate_series(
+                                            0,
+                                            least(
+                                                m.most,
+                                                s.depth
+                                                + (select count(*)
+                                                     from slots e
+                                                    where e.queue = s.queue
+                                                      and e.what = m.what
+                                                      and e.key = s.key)
+                                            )::integer - 1
+                                        ) as g(n)
                                    full join (
                                         select o.n, o.fence,
                                                case o.what
