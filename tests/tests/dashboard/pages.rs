@@ -23,8 +23,9 @@ fn listed(html: &str) -> Vec<JobId> {
 /// Addresses that a page links to.
 fn links(html: &str) -> Vec<String> {
     let found = html.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
-    let mut found: Vec<String> =
-        found.filter(|href| href.starts_with('/')).map(|href| href.replace("&#38;", "&")).collect();
+    // As a browser reads them, whether a template wrote the character or the escaping of a value.
+    let plain = |href: &str| href.replace("&#38;", "&").replace("&amp;", "&");
+    let mut found: Vec<String> = found.filter(|href| href.starts_with('/')).map(plain).collect();
     found.sort();
     found.dedup();
     found
