@@ -23,31 +23,6 @@ create index jobs_ready on jobs (keyed, queue, kind, priority, run_at, id) where
 -- The order of leasing jobs that carry a key: from key to key by jumps, and by age within each.
 create index jobs_ready_keys on jobs (queue, kind, priority, concurrency_key, run_at, id) where ready and keyed;
 
--- The first due job of each queue, kind and priority, of jobs with a key and of those without: one jump along the index for
--- each, whatever the backlog. Source: the PostgreSQL wiki, "Loose indexscan".
-create view due_heads as
-with recursive heads as (
-    (select keyed, queue, kind, priority, run_at
-       from jobs
-      where ready
-        and state = 'available'
-      order by keyed, queue, kind, priority, run_at, id
-      limit 1)
-     union all
-    select n.keyed, n.queue, n.kind, n.priority, n.run_at
-      from heads h
-     cross join lateral (
-           select j.keyed, j.queue, j.kind, j.priority, j.run_at
-             from jobs j
-            where j.ready
-              and j.state = 'available'
-              and (j.keyed, j.queue, j.kind, j.priority) > (h.keyed, h.queue, h.kind, h.priority)
-            order by j.keyed, j.queue, j.kind, j.priority, j.run_at, j.id
-            limit 1
-           ) n
-)
-select queue, kind, run_at from heads;
-
 -- One row for a queue that somebody limited; a limit that is null does not hold.
 create table queue_limits (
     queue            text primary key,

@@ -18,11 +18,7 @@ create table prune_walk (
     -- The day in jobs_leaving, whose jobs' attempts, steps, log lines and refused writes are still to go; null where none is.
     leaving        date,
     -- The walk around the rows that have no day of their own.
-    undated_behind uuid not null default '00000000-0000-0000-0000-000000000000',
-    -- The oldest day that is to leave and whose table others held at each try, and since when.
-    late_day       date,
-    late_since     timestamptz,
-    constraint prune_walk_late_check check ((late_day is null) = (late_since is null))
+    undated_behind uuid not null default '00000000-0000-0000-0000-000000000000'
 );
 insert into prune_walk default values;
 
@@ -32,11 +28,8 @@ create table pruned_days (
     as_of timestamptz not null
 );
 
--- Finished jobs that outlive their retention, and for whom. Whoever needs a job's row as proof inserts its hold first and
--- looks for the row in jobs_finished then, in one transaction that is rolled back where the row is not there. A step of
--- pruning takes this table "in share mode" before it looks at the holds: it comes after that transaction and sees the hold,
--- or came before it and the row is gone already. A lock on the job's row would not do: a delete that waited for it goes on
--- with the holds that it saw before.
+-- Finished jobs that outlive their retention, and for whom: whoever needs a job's row as proof holds it here, on its own
+-- transaction, with the job's row locked "for key share".
 create table prune_holds (
     job_id uuid primary key,
     holder text not null,

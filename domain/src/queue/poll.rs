@@ -49,6 +49,12 @@ pub struct Polled {
     pub turns: Turns,
     /// It could lease more, and looked at a part of what there is: ask again at once.
     pub more: bool,
+    /// It could lease more, and some walk ended before what stands first: the next one should go further
+    /// ([`LowWater::walked`]).
+    pub short: bool,
+    /// Another lease took what some of the jobs that stood first needed: what was leased is not all that stands before the
+    /// last of it.
+    pub contested: bool,
 }
 
 /// Where a worker stands in the turns of concurrency keys. Its own: nothing is written down, and two workers need not
@@ -57,6 +63,8 @@ pub struct Polled {
 pub struct Turns {
     /// Whether there is anything to lease in turn.
     pub(crate) wanted: bool,
+    /// Whether some of it may be under a limit.
+    pub(crate) limited: bool,
     /// The key that was served last, by queue.
     pub(crate) after: BTreeMap<QueueName, String>,
     /// The queue that was served last.
@@ -71,6 +79,18 @@ impl Turns {
     #[must_use]
     pub const fn is_wanted(&self) -> bool {
         self.wanted
+    }
+
+    /// Whether a limit may hold for what the next poll leases: a job that is leased takes its place, whether it begins at
+    /// once or waits for a slot.
+    #[must_use]
+    pub const fn is_limited(&self) -> bool {
+        self.wanted && self.limited
+    }
+
+    /// The next poll leases what needs no turn: what others hold up holds up nothing else.
+    pub const fn pass_once(&mut self) {
+        self.wanted = false;
     }
 
     /// The key behind which the turn of `queue` goes on; empty at the beginning.

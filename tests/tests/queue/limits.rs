@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use domain::queue::{self, Leased, Limits, NewJob, Paused, Rate};
+use workers::seam::{LeaseStore as _, PgLeaseStore};
 
 use crate::support::{LEASE, Queue, completed, job, kind, queue_name, worker};
 
@@ -219,7 +220,7 @@ async fn an_upkeep_counts_what_was_leased_while_a_limit_was_being_set() {
     assert_eq!(queue::lease_next(&mut late, &worker(), 4, &[]).await.expect("leases").len(), 4, "it knows no limit");
     let set = "insert into queue_limits (queue, running, reason, set_at) values ('default', 3, '', lh_now()); commit";
     sqlx::raw_sql(set).execute(&mut late).await.expect("and as it was set meanwhile");
-    assert_eq!(queue::count_running(&mut *q.conn().await, None).await.expect("counted"), 4);
+    PgLeaseStore::new(q.db.pool()).upkeep().await.expect("an upkeep");
     assert_eq!(queue::count_running(&mut *q.conn().await, None).await.expect("counted"), 0, "once");
     assert!(q.lease_up_to(5).await.is_empty(), "four run where three may");
 }

@@ -71,6 +71,58 @@ async fn a_mark_leaves_room_for_what_was_enqueued_just_before() {
     assert_eq!(ids(&poller.lease_marked(&q, 5).await), [slow]);
 }
 
+/// A worker of `queues`, and jobs in them: of each queue so many, one after the other in time over all queues.
+async fn in_queues(q: &Queue, queues: usize, each: impl Fn(usize) -> usize) -> Poller {
+    let mut poller = Poller::new();
+    poller.worker.queues = (0..queues).map(|n| queue_name(&format!("q{n:02}"))).collect();
+    let now = q.db.clock().now().await;
+    let mut jobs: Vec<NewJob> = Vec::new();
+    for (n, queue) in poller.worker.queues.iter().enumerate() {
+        jobs.extend((0..each(n)).map(|i| {
+            // Neither in the order of the queues nor even: seven is prime to what follows.
+            let place = i64::try_from((i * 7 + n * 3) % 1000).expect("small");
+            let mut job = job().on(queue.clone());
+            (job.priority, job.run_at) = ([0, 0, 5][i % 3], Some(now - chrono::TimeDelta::seconds(2000 - place)));
+            job
+        }));
+    }
+    for part in jobs.chunks(1000) {
+        queue::enqueue_many(&mut *q.conn().await, part).await.expect("valid jobs");
+    }
+    poller
+}
+
+/// One order holds over all queues, however unevenly they are filled, though of each only its share is read.
+#[tokio::test]
+async fn jobs_of_many_queues_are_leased_in_one_order() {
+    let q = Queue::start().await;
+    let mut poller = in_queues(&q, 12, |n| [400, 150, 40][n % 3] + n).await;
+    let mut places = Vec::new();
+    loop {
+        let leased = poller.lease_marked(&q, 100).await;
+        if leased.is_empty() {
+            break;
+        }
+        places.extend(leased.iter().map(|job| (job.priority, job.run_at, job.lease.job)));
+    }
+    assert_eq!(places.len(), 4 * (400 + 150 + 40) + 66);
+    assert!(places.is_sorted());
+}
+
+/// A worker of many queues reads about twice what it wants, and not as much of each queue.
+#[tokio::test]
+async fn what_a_poll_reads_hardly_grows_with_the_queues_of_its_worker() {
+    let q = Queue::start().await;
+    let mut poller = in_queues(&q, 64, |_| 100).await;
+    let mut conn = q.conn().await;
+    for _ in 0..3 {
+        let before = index_reads(&mut conn).await;
+        assert_eq!(poller.lease_on(&mut conn, 100, true).await.len(), 100);
+        let read = index_reads(&mut conn).await - before;
+        assert!(read < 1500, "{read} entries of 6,400");
+    }
+}
+
 /// What a poll reads does not grow with the jobs that finished before, though a reader keeps their entries.
 #[tokio::test]
 async fn a_poll_reads_as_little_behind_thousands_of_finished_jobs_that_a_reader_keeps() {

@@ -58,6 +58,7 @@ impl Poller {
 
     async fn ask(&mut self, conn: &mut PgConnection, limit: u16, marked: bool) -> Polled {
         let polled = queue::poll(conn, &self.worker, &self.request(limit, marked)).await.expect("the database answers");
+        self.marks.walked(&polled.leased, polled.short);
         self.marks.note(&polled.leased);
         self.turns = polled.turns.clone();
         polled

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use domain::ids::WorkerId;
-use domain::queue::{self, JobState, KindSpec, NewJob, WorkerSpec};
+use domain::queue::{self, JobState, KindSpec, Limits, NewJob, WorkerSpec};
 use serde_json::json;
 use tests::db::Database;
 use workers::runner::{Engine, RunnerConfig};
@@ -81,6 +81,26 @@ pub async fn leases_held_are_bounded_while_outcomes_wait(engine: Engine) {
     }
 
     assert!(most.load(SeqCst) <= 4, "{} ran at once", most.load(SeqCst));
+    worker.stop().await;
+}
+
+/// A place that a waiting job holds is kept from other workers, and a start that it took is spent.
+pub async fn jobs_under_a_limit_are_leased_when_there_is_a_slot_and_not_ahead(engine: Engine) {
+    let db = Database::start().await;
+    let spec = kind("test.act");
+    let jobs: Vec<NewJob> = (0..600).map(|_| NewJob::new(&spec, json!({}))).collect();
+    let limits = Limits { running: Some(500), ..Limits::default() };
+    let mut conn = db.session().await;
+    queue::set_limits(&mut conn, &spec.queue, &limits, None, "a test", None).await.expect("set");
+    queue::enqueue_many(&mut conn, &jobs).await.expect("the queue takes them");
+    let store = Faulty::before(&db);
+    let faults = Arc::clone(&store.faults);
+    let registry = act(spec.clone(), |_, _| async { complete() });
+    let worker = Running::on(store, registry, RunnerConfig { concurrency: 4, ..config(engine) });
+    for new in &jobs {
+        until_state(&db, new.id, JobState::Completed).await;
+    }
+    assert!(faults.most_held.load(SeqCst) <= 8, "{}", faults.most_held.load(SeqCst));
     worker.stop().await;
 }
 

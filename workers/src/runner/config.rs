@@ -76,8 +76,8 @@ pub(super) const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a worker says that it lives.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a busy loop waits for more to go into its next statement: one statement for a hundred jobs costs a
-/// twenty-fifth of a hundred statements. A loop that was idle waits for nothing. No slot is idle meanwhile: work for
-/// longer than this is leased ahead.
+/// twenty-fifth of a hundred statements. A loop that was idle waits for nothing. Hardly a slot is idle meanwhile: while
+/// jobs are short, work for longer than this is leased ahead.
 pub(super) const LINGER: Duration = Duration::from_millis(5);
 /// A loop whose last statement is not older than this is busy.
 pub(super) const BUSY: Duration = Duration::from_millis(5);

@@ -1,7 +1,7 @@
 //! The runner's grip on one lease: whoever drops it unsettled hands the lease back.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::lease::LeaseLost;
 use domain::queue::{Fate, Outcome};
@@ -51,7 +51,10 @@ impl Grip {
 
     async fn run_in(&self, slot: OwnedSemaphorePermit) -> Verdict {
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(slot);
-        attempt::run(&self.core, &self.held).await
+        let began = Instant::now();
+        let verdict = attempt::run(&self.core, &self.held).await;
+        self.held.ran(began.elapsed());
+        verdict
     }
 
     /// Records the verdict.

@@ -8,7 +8,7 @@ use domain::ids::BatchId;
 use domain::lease::Lease;
 use tokio::sync::Notify;
 
-use super::config::{AHEAD, MAX_AHEAD};
+use super::ahead::Ahead;
 use super::lease::{HeldLease, Phase};
 
 struct Inner {
@@ -19,10 +19,7 @@ struct Inner {
     batches: HashMap<BatchId, usize>,
     /// Batches of which every lease is known to have ended, until the database was told.
     ended: Vec<BatchId>,
-    /// Jobs that may be leased beyond the slots, and what that is reckoned from: leases that ended since then.
-    ahead: usize,
-    ended_since: usize,
-    reckoned_at: Option<Instant>,
+    ahead: Ahead,
     /// When the renewing loop and the stopping loop mean to look next.
     next_renewal: Option<Instant>,
     next_stop: Option<Instant>,
@@ -63,9 +60,7 @@ impl Held {
                 slots_taken: 0,
                 batches: HashMap::new(),
                 ended: Vec::new(),
-                ahead: 0,
-                ended_since: 0,
-                reckoned_at: None,
+                ahead: Ahead::default(),
                 next_renewal: None,
                 next_stop: None,
             }),
@@ -85,26 +80,23 @@ impl Held {
     /// How many jobs may be leased now: free slots and what is leased ahead, within the bound on leases held at all.
     pub(super) fn free(&self) -> usize {
         let inner = self.lock();
-        let slots = (self.concurrency + inner.ahead).saturating_sub(inner.slots_taken);
-        slots.min((self.max_held + inner.ahead).saturating_sub(inner.leases.len()))
+        let slots = (self.concurrency + inner.ahead.jobs()).saturating_sub(inner.slots_taken);
+        slots.min((self.max_held + inner.ahead.jobs()).saturating_sub(inner.leases.len()))
     }
 
     /// Half of what may be leased at all.
     pub(super) fn half(&self) -> usize {
-        (self.concurrency + self.lock().ahead).div_ceil(2)
+        (self.concurrency + self.lock().ahead.jobs()).div_ceil(2)
     }
 
-    /// Reckons how many jobs to lease ahead, from how many ended since the last reckoning.
-    ///
-    /// Ended, not run: while outcomes wait to be recorded, nothing is leased ahead.
+    /// Reckons how many jobs to lease ahead.
     pub(super) fn reckon_ahead(&self, now: Instant) {
-        let mut inner = self.lock();
-        let Some(then) = inner.reckoned_at.replace(now) else { return };
-        let elapsed_us = now.duration_since(then).as_micros().max(1);
-        let soon = std::mem::take(&mut inner.ended_since) as u128 * AHEAD.as_micros() / elapsed_us;
-        let soon = usize::try_from(soon).unwrap_or(MAX_AHEAD).min(MAX_AHEAD);
-        // Half of the old, half of the new; what rounds down to nothing was no haste.
-        inner.ahead = inner.ahead.midpoint(soon);
+        self.lock().ahead.reckon(now, self.concurrency);
+    }
+
+    /// Jobs under a limit: what is leased takes its place there, so nothing is leased that would wait for a slot.
+    pub(super) fn lease_nothing_ahead(&self) {
+        self.lock().ahead.nothing();
     }
 
     pub(super) fn len(&self) -> usize {
@@ -166,7 +158,9 @@ impl Held {
                 inner.slots_taken -= 1;
             }
             if inner.leases.remove(&held.lease()).is_some() {
-                inner.ended_since += usize::from(ended);
+                if ended {
+                    inner.ahead.ended(held.ran_for());
+                }
                 inner.left_batch(held.leased.batch, ended);
             }
             inner.leases.is_empty()
@@ -257,6 +251,7 @@ impl Held {
 mod tests {
     use std::time::Duration;
 
+    use super::super::config::AHEAD;
     use super::super::lease::tests::held;
     use super::*;
 
@@ -299,34 +294,31 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_leased_ahead_as_fast_as_leases_end() {
+    fn what_is_leased_ahead_of_the_slots_goes_when_nothing_ends_and_at_once_under_a_limit() {
         let (set, start) = (Held::new(4, 8), Instant::now());
         assert_eq!((set.free(), set.half()), (4, 2));
-        set.reckon_ahead(start);
-        for step in 1..=20 {
-            // 100 within the time that is leased ahead.
+        let short = |step| {
             for _ in 0..100 {
                 let lease = held("a.b", Duration::from_secs(30), start);
                 set.add(&lease);
+                lease.ran(Duration::from_micros(10));
                 set.remove(&lease);
             }
             set.reckon_ahead(start + AHEAD * step);
-        }
+        };
+        (0..=20).for_each(short);
         assert!((4 + 98..=4 + 100).contains(&set.free()), "{}", set.free());
-        // However fast they end, so many at most.
-        for step in 21..=40 {
-            set.lock().ended_since = 100 * MAX_AHEAD;
-            set.reckon_ahead(start + AHEAD * step);
-        }
-        assert!((4 + MAX_AHEAD - 1..=4 + MAX_AHEAD).contains(&set.free()), "{}", set.free());
+        set.lease_nothing_ahead();
+        assert_eq!((set.free(), set.half()), (4, 2));
+
+        (21..=40).for_each(short);
+        assert!(set.free() > 4);
         // Leases of which nothing is known ended in no sense.
         let lost = held("a.b", Duration::from_secs(30), start);
         set.add(&lost);
         set.abandon(&lost);
-        for step in 41..60 {
-            set.reckon_ahead(start + AHEAD * step);
-        }
-        assert_eq!(set.free(), 4, "nothing ends: nothing is leased ahead");
+        (41..60).for_each(|step| set.reckon_ahead(start + AHEAD * step));
+        assert_eq!(set.free(), 4);
     }
 
     #[test]

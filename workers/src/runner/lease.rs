@@ -72,6 +72,8 @@ pub(super) struct HeldLease {
     asked: OnceLock<String>,
     phase: AtomicU8,
     holds_slot: AtomicBool,
+    /// How long its handler ran.
+    ran_for: OnceLock<Duration>,
     /// What the handler recorded in a transaction of its own, which may have committed or not.
     inside: Mutex<Option<Outcome>>,
     times: Mutex<Times>,
@@ -90,6 +92,7 @@ impl HeldLease {
             asked: OnceLock::new(),
             phase: AtomicU8::new(Phase::Waiting as u8),
             holds_slot: AtomicBool::new(true),
+            ran_for: OnceLock::new(),
             inside: Mutex::new(None),
             times: Mutex::new(Times::after(sent, life)),
         }
@@ -139,6 +142,16 @@ impl HeldLease {
     /// Whether it still held its slot, which it does not any more.
     pub(super) fn gives_slot_up(&self) -> bool {
         self.holds_slot.swap(false, Ordering::SeqCst)
+    }
+
+    /// Its handler ended after such a time.
+    pub(super) fn ran(&self, time: Duration) {
+        let _ = self.ran_for.set(time);
+    }
+
+    /// How long its handler ran; `None` where it did not, or runs.
+    pub(super) fn ran_for(&self) -> Option<Duration> {
+        self.ran_for.get().copied()
     }
 
     /// The moment from which the lease may no longer be acted under.

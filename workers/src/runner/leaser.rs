@@ -4,6 +4,7 @@
 //! Workers that look at once look at the same jobs, and what one of them has locked the others pass by: an empty answer
 //! right after a full one is a lost race rather than an empty queue, and is asked again after a few milliseconds.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
     let mut turns = Turns::default();
     let mut low_water = LowWater::default();
     let mut from_the_start = Instant::now();
-    let (mut woken, mut whole) = (false, false);
+    let (mut woken, mut whole, mut held_up) = (false, false, false);
     let mut parts = 0;
     tokio::select! {
         () = core.registered.cancelled() => {}
@@ -40,20 +41,25 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
             () = core.draining.cancelled() => return,
             free = room(&core) => free,
         };
-        core.held.reckon_ahead(Instant::now());
+        if !turns.is_limited() {
+            core.held.reckon_ahead(Instant::now());
+        }
         let limit = u16::try_from(free).unwrap_or(BATCH).min(BATCH);
         // Before the request: the local deadline counts from here.
         let sent = Instant::now();
         let ended = core.held.ended_batches();
         let wall_clock = core.rhythm.wants_beat(sent).then(keeper::wall_clock);
-        let look = core.rhythm.wants_look(sent);
+        let look = core.rhythm.wants_look(sent) || std::mem::take(&mut held_up);
         // What came to stand before the marks is found by a walk from the beginning, as often as its cost allows.
-        let marks = (!whole && (!look || sent < from_the_start)).then_some(&low_water);
-        let request = PollRequest { limit, ended: &ended, look, wall_clock, turns: Some(&turns), low_water: marks };
+        let marked = !whole && (!look || sent < from_the_start);
+        let low_water_now = if marked { Cow::Borrowed(&low_water) } else { Cow::Owned(low_water.from_the_start()) };
+        let (turns_now, low_water_now) = (Some(&turns), Some(&*low_water_now));
+        let request =
+            PollRequest { limit, ended: &ended, look, wall_clock, turns: turns_now, low_water: low_water_now };
         // Not cut short by a drain: a lease that was taken and whose answer was dropped would wait for its expiry.
         let answer = timeout(ANSWER_LIMIT, core.store.poll(&core.registration.spec, &request)).await;
         let pause = match answer.unwrap_or_else(|late| Err(StoreError::Unavailable(late.into()))) {
-            Ok(Polled { leased, look, turns: next, more }) => {
+            Ok(Polled { leased, look, turns: next, more, short, contested }) => {
                 outage.over();
                 meters::lease_took(sent.elapsed());
                 core.held.batches_removed(&ended);
@@ -66,14 +72,20 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                         core.sweep_wanted.notify_one();
                     }
                 }
-                if marks.is_none() {
+                if !marked {
                     from_the_start = sent + (sent.elapsed() * WALK_SHARE).min(WALK_PAUSE_CAP.max(sent.elapsed() * 2));
                 }
                 // Somebody told of a job, and it may stand before the marks: one that was taken over, for example.
-                whole = woken && leased.is_empty() && marks.is_some();
+                whole = woken && leased.is_empty() && marked;
                 woken = false;
-                low_water.note(&leased);
+                low_water.walked(&leased, short);
+                if !contested {
+                    low_water.note(&leased);
+                }
                 turns = next;
+                if turns.is_limited() {
+                    core.held.lease_nothing_ahead();
+                }
                 parts = if more { parts + 1 } else { 0 };
                 let found = leased.len();
                 let was_full = std::mem::replace(&mut last_was_full, found >= usize::from(limit));
@@ -101,9 +113,12 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     None => core.rhythm.a_round(Instant::now()),
                 }
             }
-            // Nothing is away, and nothing happened: what others hold, they hold for a moment.
+            // Nothing is away, and nothing happened: what others hold, they hold for a moment, or for as long as a session
+            // that hangs is left alone. The rest of the work does not wait for it.
             Err(StoreError::Held(_)) => {
                 outage.over();
+                turns.pass_once();
+                held_up = true;
                 LOST_RACE_PAUSE.mul_f64(0.5 + entropy::fraction())
             }
             Err(error) => outage.failed(&error),

@@ -31,6 +31,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+mod ahead;
 mod apalis;
 mod attempt;
 mod config;

@@ -31,7 +31,9 @@ pub async fn limits(conn: &mut PgConnection, queue: &QueueName) -> Result<Limits
 }
 
 /// Sets the limits of a queue in place of those that it had; they hold for every lease that begins after the commit. Jobs
-/// that run already go on and are counted, also beyond a lower limit. `if_revision` refuses where they changed since they were read.
+/// that run already go on and are counted, also beyond a lower limit; those that a lease takes just while the limit is being
+/// set are counted by the next upkeep, which is up to half a minute later. Starts count from the moment that their rate is
+/// set. `if_revision` refuses where the limits changed since they were read.
 ///
 /// # Errors
 /// [`Error::Invalid`], [`Error::StaleLimits`], or the database's.
@@ -108,22 +110,22 @@ pub async fn count_running(conn: &mut PgConnection, queue: Option<&QueueName>) -
                    select r.concurrency_key where l.running_per_key is not null and r.concurrency_key is not null
                    ) k
              where l.queue = coalesce($1, l.queue)
+        ), uncounted as (
+            -- No join: in sessions that join by nested loops alone, it would compare each job with every place.
+            select queue, key, id, fence
+              from run
+            except
+            select queue, key, job_id, fence
+              from slots
+             where queue = any(array(select queue from run))
+               and what = 'running'
         )
         insert into slots (queue, what, key, n, job_id, fence, before, taken_at)
         select r.queue, 'running', r.key,
                greatest($2, (select max(n) from slots s where s.queue = r.queue and s.what = 'running' and s.key = r.key))
                + row_number() over (partition by r.queue, r.key order by r.id),
                r.id, r.fence, 0, (select lh_now())
-          from run r
-         where not exists (
-               select
-                 from slots s
-                where s.queue = r.queue
-                  and s.what = 'running'
-                  and s.key = r.key
-                  and s.job_id = r.id
-                  and s.fence = r.fence
-               )
+          from uncounted r
          order by r.queue, r.key, r.id
             on conflict (queue, what, key, n) do nothing
         "#,

@@ -19,8 +19,9 @@ use super::tail::leasing;
 use super::{Asked, Row};
 use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::Fence;
+use crate::queue::low_water::Ranges;
 use crate::queue::policy::SILENT_AFTER;
-use crate::queue::{LowWater, PollRequest, Turns, WorkerSpec};
+use crate::queue::{PollRequest, Turns, WorkerSpec};
 
 pub(super) async fn lease(
     conn: &mut PgConnection,
@@ -29,13 +30,13 @@ pub(super) async fn lease(
     asked: &Asked<'_>,
     turns: &Turns,
 ) -> Result<Vec<Row>, sqlx::Error> {
-    let pairs = LowWater::default().ranges(worker);
+    let pairs = Ranges::whole(worker, asked.window);
     let after: Vec<&str> = pairs.queues.iter().map(|queue| turns.after(queue)).collect();
     leasing!(
         worker,
         request,
         asked,
-        walked = "true",
+        walked = "not exists (select from keys k where k.queue = s.queue and k.key = '' and k.free = 0)",
         finding = r#"
         limits as materialized (
             select queue, running, running_per_key, starts_per_key, starts_span_ms
@@ -50,7 +51,7 @@ pub(super) async fn lease(
         ), pairs as (
             -- Each queue and kind once: keys are walked from where the turn stands.
             select p.queue, p.kind, p.lease_ms, p.after
-              from unnest($15::text[], $16::text[], $17::bigint[], $18::text[]) as p(queue, kind, lease_ms, after)
+              from unnest($16::text[], $17::text[], $18::bigint[], $19::text[]) as p(queue, kind, lease_ms, after)
              where $5::bigint > 0
                and exists (select from served s where s.queue = p.queue and s.kind = p.kind)
         ), levels as (
@@ -115,18 +116,18 @@ pub(super) async fn lease(
                     order by a.concurrency_key, a.run_at, a.id
                     limit 1
                    ) k
-             where w.n < greatest($4, 256)
+             where w.n < greatest($4::bigint, 256)
                and (not w.again or k.key <= w.after)
         ), spots as (
             -- Each key's place in the turn. Jobs without a key, of queues with a limit, are as those of one more key.
             select w.queue, w.kind, w.lease_ms, w.priority, w.key,
                    dense_rank() over (partition by w.queue, w.priority order by w.again, w.key) as spot,
                    -- More than the even share of what is wanted, since some keys have less.
-                   ceil(greatest(2.0 * $5, 256) / (select count(*) from (select distinct queue, key from walk) d))::bigint
+                   ceil(greatest(2.0 * $5::bigint, 256) / (select count(*) from (select distinct queue, key from walk) d))::bigint
                        as depth
               from walk w
              union all
-            select l.queue, null, null, null, '', 0, $4
+            select l.queue, null, null, null, '', 0, $4::bigint
               from limits l
              where l.running is not null
         ), keys as materialized (
@@ -214,15 +215,17 @@ pub(super) async fn lease(
              union all
             select o.queue, '', o.priority, o.lease_ms, 0, null, null, null, null, null, o.place, o.run_at, o.id, 0,
                    row_number() over (partition by o.queue, o.priority order by o.run_at, o.id)
-              from open o
-              join keys k on k.queue = o.queue and k.key = ''
+              from keys k
+             -- The offset keeps the planner from turning the two around where more jobs wait.
+             cross join lateral (select * from open where open.queue = k.queue offset 0) o
+             where k.key = ''
         ), fitting as (
             -- Those for which their key has a place, in turn.
             select f.queue, f.key, f.priority, f.lease_ms, f.place, f.in_key, f.run_ns, f.run_before, f.start_ns,
                    f.start_before,
                    row_number() over (partition by f.queue order by f.priority, f.round, f.spot, f.run_at, f.id)
                        as in_queue,
-                   row_number() over (order by f.priority, f.round, f.spot, f.queue <= $19, f.queue, f.run_at, f.id)
+                   row_number() over (order by f.priority, f.round, f.spot, f.queue <= $20, f.queue, f.run_at, f.id)
                        as turn
               from found f
              where f.in_key <= coalesce(f.free, f.in_key)
@@ -245,7 +248,7 @@ pub(super) async fn lease(
              union all
             select t.place, t.lease_ms, t.queue, t.key, t.queue_n, t.queue_before, t.key_n, t.key_before, t.start_n,
                    t.start_before, t.priority,
-                   2 * row_number() over (partition by t.priority order by t.turn) + case when $20 then -1 else 1 end
+                   2 * row_number() over (partition by t.priority order by t.turn) + case when $21 then -1 else 1 end
               from in_turn t
              order by priority, at
         ), held as materialized (
@@ -262,6 +265,9 @@ pub(super) async fn lease(
                       and l.state = 'available'
                       for update skip locked
                    ) j
+             -- A row that moved meanwhile is locked where it is now: the update would not find it, and would have spent
+             -- a start on it.
+             where j.place = c.place
              limit $5
         ), wanted as materialized (
             -- A place that another lease is about to take is that lease's: nobody waits here, except for whoever takes
@@ -320,9 +326,10 @@ pub(super) async fn lease(
         fence = "h.fence",
         allowed = "(h.needs = 0 or h.needs = (select count(*) from taken t where t.fence = h.fence))",
         in_turn = "(exists (select from limits where running is not null) or exists (select from levels))",
+        limited = "exists (select from limits)",
         contested = "((select count(*) from held) > (select count(*) from leased))",
-        cut_queues = "array(select queue from walk where n = greatest($4, 256) order by queue, again, key)",
-        cut_keys = "array(select key from walk where n = greatest($4, 256) order by queue, again, key)",
+        cut_queues = "array(select queue from walk where n = greatest($4::bigint, 256) order by queue, again, key)",
+        cut_keys = "array(select key from walk where n = greatest($4::bigint, 256) order by queue, again, key)",
         &pairs.queues as &[&str],
         &pairs.kinds as &[&str],
         &pairs.lease_ms,

@@ -8,10 +8,10 @@ use sqlx::PgConnection;
 use crate::clock::Timestamp;
 use crate::ids::{BatchId, JobId, Kind, QueueName};
 use crate::lease::{Fence, Lease};
-#[cfg(doc)]
-use crate::queue::Turns;
 use crate::queue::low_water::Ranges;
-use crate::queue::{Leased, Look, LowWater, PollRequest, Polled, WorkerSpec};
+use crate::queue::{Leased, Look, PollRequest, Polled, WorkerSpec};
+#[cfg(doc)]
+use crate::queue::{LowWater, Turns};
 
 mod in_order;
 mod in_turn;
@@ -70,8 +70,11 @@ pub async fn poll(
     };
     let mut next = request.turns.cloned().unwrap_or_default();
     next.wanted = rows.first().is_some_and(|r| r.in_turn);
+    // The short text does not know which of the jobs that it passed by are under a limit.
+    next.limited = rows.first().is_some_and(|r| if turns.is_some() { r.limited } else { r.in_turn });
     let look = rows.first().filter(|_| request.look).map(Row::look);
     let contested = rows.first().is_some_and(|r| r.contested);
+    let rows_cut = rows.first().is_some_and(|r| r.cut);
     let cut: Vec<(QueueName, String)> = rows
         .first()
         .map(|r| r.cut_queues.iter().cloned().zip(r.cut_keys.iter().cloned()).collect())
@@ -84,6 +87,7 @@ pub async fn poll(
         None => leased.sort_by_key(|job| (job.priority, job.run_at, job.lease.job)),
     }
     let full = leased.len() >= usize::from(request.limit);
+    let short = rows_cut && !full;
     let more = match turns {
         // There was work for the other statement, and room for it.
         None => next.wanted && !full,
@@ -92,7 +96,7 @@ pub async fn poll(
     if turns.is_some() {
         next.advance(&leased, if full { &[] } else { &cut });
     }
-    Ok(Polled { leased, look, turns: next, more })
+    Ok(Polled { leased, look, turns: next, more: more || short, short, contested })
 }
 
 /// The request in the shapes that both statements take.
@@ -107,12 +111,14 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn new(worker: &'a WorkerSpec, request: &PollRequest<'_>) -> Self {
-        let ranges = request.low_water.map_or_else(|| LowWater::default().ranges(worker), |marks| marks.ranges(worker));
+        let window = if request.limit == 0 { 0 } else { (i64::from(request.limit) * 2).max(32) };
         Self {
-            ranges,
+            ranges: request
+                .low_water
+                .map_or_else(|| Ranges::whole(worker, window), |low_water| low_water.ranges(worker, window)),
             ended: request.ended.iter().map(|batch| batch.0).collect(),
             limit: i64::from(request.limit),
-            window: if request.limit == 0 { 0 } else { (i64::from(request.limit) * 2).max(32) },
+            window,
         }
     }
 }
@@ -141,7 +147,9 @@ struct Row {
     live: i64,
     rank: i64,
     now: Timestamp,
+    cut: bool,
     in_turn: bool,
+    limited: bool,
     contested: bool,
     cut_queues: Vec<QueueName>,
     cut_keys: Vec<String>,

@@ -2,13 +2,13 @@
 
 /// The lease statement, around the parts that choose among jobs: `finding` ends in `held`, those that were locked
 /// (`place`, `id`, `lease_ms`), and has before it `served`, the ranges that are walked, and `open`, the first jobs without a
-/// key of each range that is `walked`.
+/// key of all ranges that are `walked`, in whose order none is missing.
 ///
 /// `fence` is what gives each its fence, `allowed` a condition that each must meet. `in_turn` says whether there is work that
-/// needs turns, `contested` whether another lease got a place that one of these wanted, and `cut` the queues of whose keys
+/// needs turns, `limited` whether a limit holds for any of it, `contested` whether another lease got a place that one of these wanted, and `cut` the queues of whose keys
 /// only a part was looked at, with the last key.
 ///
-/// Parameters: `$1` to `$3` and `$11` to `$14` the ranges, `$4` how far each is walked, `$5` limit, `$6` worker, `$7` ended
+/// Parameters: `$1` to `$3` and `$11` to `$15` the ranges, `$4` how far all of them are, `$5` limit, `$6` worker, `$7` ended
 /// batches, `$8` look, `$9` wall clock, `$10` seconds after which a worker counts as silent; those of `finding` follow.
 macro_rules! leasing {
     (
@@ -18,6 +18,7 @@ macro_rules! leasing {
         fence = $fence:literal,
         allowed = $allowed:literal,
         in_turn = $in_turn:literal,
+        limited = $limited:literal,
         contested = $contested:literal,
         cut_queues = $cut_queues:literal,
         cut_keys = $cut_keys:literal
@@ -29,15 +30,17 @@ macro_rules! leasing {
         with recursive served as (
             select *
               from unnest($1::text[], $2::text[], $3::bigint[], $11::smallint[], $12::timestamptz[], $13::uuid[],
-                          $14::smallint[])
-                   as s(queue, kind, lease_ms, from_priority, from_run_at, from_id, to_priority)
+                          $14::smallint[], $15::bigint[])
+                   as s(queue, kind, lease_ms, from_priority, from_run_at, from_id, to_priority, walk)
              where not exists (select from pauses p where p.scope = 'queue' and p.name = s.queue)
                and not exists (select from pauses p where p.scope = 'kind' and p.name = s.kind)
-        ), open as (
-            select j.place, j.id, j.priority, j.run_at, s.queue, s.lease_ms
+        ), walked as materialized (
+            select j.place, j.id, j.priority, j.run_at, s.queue, s.lease_ms,
+                   -- All that was asked of this range, and less than was wanted: there may be more behind it.
+                   j.n = s.walk and s.walk < $4 as cut
               from served s
              cross join lateral (
-                   select *
+                   select b.place, b.id, b.priority, b.run_at, row_number() over () as n
                      from (
                           select a.ctid as place, a.id, a.priority, a.run_at
                             from jobs a
@@ -54,9 +57,23 @@ macro_rules! leasing {
                            -- and would then read all of it to join the rest.
                            limit 4000
                           ) b
-                    limit $4
+                    limit s.walk
                    ) j
-             where "# + $walked + "), " + $finding
+             where "#
+                + $walked
+                + r#"
+        ), brim as materialized (
+            -- Behind the first of these may stand jobs that come before those of other ranges.
+            select priority, run_at, id
+              from walked
+             where cut
+             order by priority, run_at, id
+             limit 1
+        ), open as (
+            select w.place, w.id, w.priority, w.run_at, w.queue, w.lease_ms
+              from walked w
+             where not exists (select from brim b where (w.priority, w.run_at, w.id) > (b.priority, b.run_at, b.id))
+        ), "# + $finding
                 + r#"
         , leased as (
             update jobs j
@@ -132,6 +149,8 @@ macro_rules! leasing {
                (select id from batch) as "batch?: BatchId",
                k.batch_at as "batch_at?", k.due_at as "due_at?", k.live as "live!", k.rank as "rank!", k.now as "now!",
                k.in_turn as "in_turn!",
+               exists (select from brim) as "cut!",
+               "# + $limited + r#" as "limited!",
                "# + $contested + r#" as "contested!",
                "# + $cut_queues + r#" as "cut_queues!: Vec<QueueName>", "# + $cut_keys + r#" as "cut_keys!"
           from look k
@@ -150,7 +169,8 @@ macro_rules! leasing {
             &$asked.ranges.from_priority,
             &$asked.ranges.from_run_at,
             &$asked.ranges.from_id,
-            &$asked.ranges.to_priority
+            &$asked.ranges.to_priority,
+            &$asked.ranges.walk
             $(, $parameter)*
         )
     };
