@@ -42,15 +42,13 @@ async fn a_job_that_is_being_held_at_that_moment_outlives_its_time() {
         let step = queue::prune_step(&mut *queue.conn().await, &Retention::default(), 100).await.expect("answers");
         assert_eq!(step, PruneStep { held: true, ..PruneStep::default() }, "nobody is passed by");
 
-        // The commit comes while a step waits for it.
+        // The commit comes while a step waits for it, or between two that do.
         let pool = queue.db.pool_of(1).await;
-        let pruning = tokio::spawn(async move {
-            queue::prune_step(&mut pool.acquire().await.expect("one"), &Retention::default(), 100).await
-        });
+        let pruning = tokio::spawn(async move { until_let(&mut pool.acquire().await.expect("one")).await });
         queue.db.until_blocked().await;
         assert!(finds(&mut holder, held).await, "whoever holds it finds it");
         holder.commit().await.expect("it is held");
-        pruning.await.expect("it ends").expect("answers");
+        pruning.await.expect("it ends");
         prune(&queue, &Retention::default(), 100).await;
         assert!(exists(&queue, held).await && parts(&queue, held).await == [1; 5], "{whole_day}");
     }
@@ -68,6 +66,7 @@ async fn whoever_holds_a_job_that_is_being_pruned_finds_it_gone() {
     let mut pruning = session.begin().await.expect("a transaction");
     let step = queue::prune_step(&mut pruning, &Retention::default(), 100).await.expect("answers");
     assert_eq!((step.pruned.days, step.pruned.jobs.len()), (0, 1));
+    stand_still(&mut pruning).await;
     let pool = queue.db.pool_of(1).await;
     let holding = tokio::spawn(async move {
         let mut conn = pool.acquire().await.expect("one");
@@ -78,6 +77,21 @@ async fn whoever_holds_a_job_that_is_being_pruned_finds_it_gone() {
     queue.db.until_blocked().await;
     pruning.commit().await.expect("it is gone");
     assert!(!holding.await.expect("it ends"));
+}
+
+/// Steps until one is not held up: each waits for a moment alone.
+async fn until_let(conn: &mut PgConnection) -> PruneStep {
+    loop {
+        let step = queue::prune_step(&mut *conn, &Retention::default(), 100).await.expect("answers");
+        if !step.held {
+            return step;
+        }
+    }
+}
+
+/// Lets a step's transaction stand open for as long as the test needs: by itself it ends after two seconds.
+async fn stand_still(conn: &mut PgConnection) {
+    conn.execute("set local idle_in_transaction_session_timeout = 0").await.expect("it may stand");
 }
 
 /// As everybody does who needs a job's row: the hold first, then the look.
@@ -175,15 +189,7 @@ async fn a_job_that_is_brought_back_meanwhile_keeps_its_parts() {
     let mut operator = session.begin().await.expect("a transaction");
     queue::retry(&mut operator, back, None).await.expect("brought back");
     let pool = queue.db.pool_of(1).await;
-    let pruning = tokio::spawn(async move {
-        let mut conn = pool.acquire().await.expect("a connection");
-        loop {
-            let step = queue::prune_step(&mut conn, &Retention::default(), 100).await.expect("answers");
-            if !step.held {
-                return step;
-            }
-        }
-    });
+    let pruning = tokio::spawn(async move { until_let(&mut pool.acquire().await.expect("one")).await });
     queue.db.until_blocked().await;
     operator.commit().await.expect("it is live again");
     let step = pruning.await.expect("it ends");
@@ -203,6 +209,7 @@ async fn one_session_prunes_at_a_time_and_no_other_waits_for_it() {
     let mut first = session.begin().await.expect("a transaction");
     let step = queue::prune_step(&mut first, &Retention::default(), 100).await.expect("answers");
     assert!(step.more && step.pruned.days == 1, "{step:?}");
+    stand_still(&mut first).await;
     let other = queue::prune_step(&mut *queue.conn().await, &Retention::default(), 100).await.expect("answers");
     assert_eq!(other, PruneStep { held: true, ..PruneStep::default() });
     // A step that is cut leaves everything as it was, its place included.
