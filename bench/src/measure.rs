@@ -87,15 +87,32 @@ impl Meter {
     ///
     /// # Errors
     /// The database's, or an unreadable /proc.
-    pub async fn stop(self, conn: &mut PgConnection, jobs: i64) -> anyhow::Result<Figures> {
-        let wall = self.started.elapsed();
-        Ok(Figures {
+    pub async fn stop(mut self, conn: &mut PgConnection, jobs: i64) -> anyhow::Result<Figures> {
+        self.lap(conn, jobs).await
+    }
+
+    /// Ends one lap of `jobs` and begins the next, by one reading for both: nothing is done between them.
+    ///
+    /// # Errors
+    /// The database's, or an unreadable /proc.
+    pub async fn lap(&mut self, conn: &mut PgConnection, jobs: i64) -> anyhow::Result<Figures> {
+        // The time first: what is read after it takes some.
+        let now = Self {
+            started: Instant::now(),
+            postmaster: self.postmaster,
+            server: family_cpu(self.postmaster)?,
+            client: own_cpu()?,
+            wal: wal_position(conn).await?,
+        };
+        let figures = Figures {
             jobs,
-            wall,
-            server: family_cpu(self.postmaster)?.saturating_sub(self.server),
-            client: own_cpu()?.saturating_sub(self.client),
-            wal_bytes: wal_position(conn).await? - self.wal,
-        })
+            wall: now.started.duration_since(self.started),
+            server: now.server.saturating_sub(self.server),
+            client: now.client.saturating_sub(self.client),
+            wal_bytes: now.wal - self.wal,
+        };
+        *self = now;
+        Ok(figures)
     }
 }
 

@@ -95,9 +95,8 @@ pub(super) async fn measure(
         let reached = reach(progress, n * course.portion, &mut running);
         timeout(PORTION_LIMIT, reached).await.with_context(|| format!("portion {n} of {}", course.portions))??;
         let done = progress.done();
-        figures.push(meter.stop(conn, done - before).await?);
+        figures.push(meter.lap(conn, done - before).await?);
         before = done;
-        meter = Meter::start(conn, postmaster).await?;
     }
     Ok((figures, running))
 }
