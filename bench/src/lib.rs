@@ -1,6 +1,6 @@
 //! Load programs. What they print is read by people; nothing is asserted about speed.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, reason = "what they measure is printed")]
 
 pub mod measure;
 pub mod queue;
