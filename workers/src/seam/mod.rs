@@ -91,6 +91,10 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     fn on_own_connections(&self) -> Arc<dyn LeaseStore>;
 
     /// Leases jobs, and does what else the request asks for, in one statement.
+    ///
+    /// # Errors
+    /// [`StoreError::Held`] where it waited for a moment and others still hold a place that it needs: nothing happened.
+    /// Else [`StoreError::Unavailable`], or [`StoreError::Refused`].
     async fn poll(&self, worker: &WorkerSpec, request: &PollRequest<'_>) -> Result<Polled, StoreError>;
 
     /// Lengthens leases, each by its own life; the answers stand in the order of `leases`.

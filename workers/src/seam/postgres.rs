@@ -206,7 +206,9 @@ impl LeaseStore for PgLeaseStore {
         let rest = match self.settle_around(&others).await {
             Ok(fates) => fates,
             // What completed is recorded and must be told: the others are to be asked for again.
-            Err(StoreError::Unavailable(_)) if !completed.is_empty() => vec![Fate::Busy; others.len()],
+            Err(StoreError::Unavailable(_) | StoreError::Held(_)) if !completed.is_empty() => {
+                vec![Fate::Busy; others.len()]
+            }
             Err(error) => return Err(error),
         };
         let (mut completed, mut rest) = (completed.into_iter(), rest.into_iter());
