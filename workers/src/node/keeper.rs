@@ -12,12 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::NodeContext;
 use crate::chain::chain;
-use crate::seam::LeaseStore;
+use crate::seam::{LeaseStore, StoreError};
 
 /// The longest time between two beats: a sixth of the silence after which a box counts as away.
 const BEAT: Duration = Duration::from_secs(10);
 /// Longest wait for one beat: a connection that hangs is left in time for two more tries within that silence.
-const BEAT_LIMIT: Duration = Duration::from_secs(15);
+const BEAT_LIMIT: Duration = Duration::from_secs(12);
+/// Longest wait for telling what was enqueued: a hint that is lost costs the wait for a poll.
+const TELL_LIMIT: Duration = Duration::from_secs(1);
 /// Beats between two looks for records without a landing: it reads all records, and finds one only where a job was
 /// taken away by hand or a move was aborted before its host was served.
 const BEATS_A_SWEEP: u32 = 6;
@@ -79,9 +81,6 @@ pub async fn keep(pool: PgPool, node: NodeContext, store: Arc<dyn LeaseStore>, s
                     tracing::info!(node.id = %node.id(), "node beats again");
                     away = false;
                 }
-                if !kept.due.is_empty() && !matches!(timeout(BEAT_LIMIT, store.tell(&kept.due)).await, Ok(Ok(()))) {
-                    tracing::debug!(node.id = %node.id(), "a hint is lost: the jobs wait for a poll");
-                }
                 if !kept.known {
                     tracing::error!(node.id = %node.id(), "this node's row is gone: start its worker again to register it");
                 }
@@ -90,6 +89,9 @@ pub async fn keep(pool: PgPool, node: NodeContext, store: Arc<dyn LeaseStore>, s
                 }
                 if kept.landings > 0 {
                     tracing::info!(node.id = %node.id(), landings = kept.landings, "unserved records had no landing: enqueued");
+                }
+                if !kept.due.is_empty() && !in_passing(&stop, store.tell(&kept.due)).await {
+                    tracing::debug!(node.id = %node.id(), "a hint is lost: the jobs wait for a poll");
                 }
             }
             Err(error) if away => {
@@ -114,6 +116,11 @@ async fn in_time<T>(
     Ok(timeout(limit, beat).await??)
 }
 
+/// Whether a hint was told before its limit, and before whoever tells it is to stop.
+async fn in_passing(stop: &CancellationToken, telling: impl Future<Output = Result<(), StoreError>>) -> bool {
+    matches!(stop.run_until_cancelled(timeout(TELL_LIMIT, telling)).await, Some(Ok(Ok(()))))
+}
+
 fn pause() -> Duration {
     BEAT.mul_f64(0.8 + entropy::fraction() / 5.0)
 }
@@ -125,7 +132,17 @@ mod tests {
     #[tokio::test]
     async fn a_beat_that_hangs_is_left_while_the_box_still_counts_as_alive() {
         in_time(Duration::from_millis(1), std::future::pending::<Result<(), _>>()).await.expect_err("it hangs");
-        assert!((BEAT_LIMIT + BEAT) * 2 < nodes::SILENT_AFTER, "two hang, and a third is in time");
+        let third = TELL_LIMIT + (BEAT + BEAT_LIMIT) * 2 + BEAT;
+        assert!(third < nodes::SILENT_AFTER, "after one that was in time two hang, and a third is in time");
+    }
+
+    #[tokio::test]
+    async fn a_hint_that_hangs_keeps_no_box_from_stopping() {
+        let stop = CancellationToken::new();
+        assert!(in_passing(&stop, std::future::ready(Ok(()))).await, "it is told");
+        stop.cancel();
+        let told = timeout(TELL_LIMIT / 2, in_passing(&stop, std::future::pending())).await;
+        assert!(!told.expect("the stop ends it"), "and is lost");
     }
 
     #[test]
