@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::Request;
-use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::rejection::FormRejection;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use domain::authority::Permission;
@@ -58,15 +58,6 @@ pub(super) enum Failure {
 /// A failure on its way to [`dress`], which alone knows how the visitor likes to see it.
 #[derive(Clone)]
 struct Undressed(Arc<Failure>);
-
-/// A query is taken as the pages write it: what is doubled or unknown is refused, never ignored.
-impl From<QueryRejection> for Failure {
-    fn from(rejection: QueryRejection) -> Self {
-        let text = rejection.body_text();
-        let cause = text.rsplit(": ").next().unwrap_or_default();
-        Self::Invalid(format!("The address asks for something that this page does not know: {cause}."))
-    }
-}
 
 impl From<FormRejection> for Failure {
     fn from(_: FormRejection) -> Self {

@@ -1,12 +1,12 @@
 //! The list of jobs: which ones, in which state, since when. Filters stand in the address; pages follow by key.
 
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use domain::ids::{JobId, Kind, QueueName};
 use domain::queue::{self, Filter, Job, JobState, QueueView};
 
+use super::address::Address;
 use super::failure::Failure;
 use super::page::{self, Ask, Id, Meter, Shell, Visit};
 use super::verdict::{Facts, Verdict};
@@ -96,9 +96,8 @@ impl StateFace {
 pub(super) async fn show(
     State(app): State<App>,
     ask: Ask,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Address(asked): Address<Asked>,
 ) -> Result<Response, Failure> {
-    let Query(asked) = asked?;
     if let Some(there) = jump(&app, asked.q.trim())? {
         return Ok(Redirect::to(&there).into_response());
     }

@@ -2,8 +2,8 @@
 
 use askama::Template;
 use axum::Form;
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
+use axum::extract::rejection::FormRejection;
 use axum::response::{AppendHeaders, IntoResponse as _, Redirect, Response};
 use domain::audit::{self, Event};
 use domain::authority::{self, Caller, Presented, Refusal};
@@ -14,6 +14,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use super::act::same;
+use super::address::Address;
 use super::assets::{ADDRESSES, Addresses};
 use super::failure::Failure;
 use super::headers::{local_path, set_cookie};
@@ -56,10 +57,9 @@ pub(super) struct Where {
 /// The form.
 pub(super) async fn show(
     State(app): State<App>,
-    place: Result<Query<Where>, QueryRejection>,
+    Address(place): Address<Where>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let Query(place) = place?;
     form(&app, &headers, &place.next, None)
 }
 

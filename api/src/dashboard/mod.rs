@@ -20,6 +20,7 @@ use axum::routing::{get, post};
 use crate::App;
 
 mod act;
+mod address;
 mod assets;
 mod chart;
 mod failure;

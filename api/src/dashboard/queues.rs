@@ -1,14 +1,14 @@
 //! The list of queues, by name, and the pauses of kinds.
 
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use domain::authority::Permission;
 use domain::ids::QueueName;
 use domain::queue::{self, Limits, Pause, QueueView};
 use serde::Deserialize;
 
+use super::address::Address;
 use super::failure::Failure;
 use super::page::{self, Ask, Meter, Shell, Visit};
 use super::verdict::Verdict;
@@ -136,9 +136,8 @@ pub(super) struct Asked {
 pub(super) async fn show(
     State(app): State<App>,
     ask: Ask,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Address(Asked { after }): Address<Asked>,
 ) -> Result<Response, Failure> {
-    let Query(Asked { after }) = asked?;
     let after = Some(after).filter(|after| !after.is_empty()).map(QueueName::new).transpose();
     let after = after.map_err(|_| Failure::Invalid("The place in the list is no queue's name.".to_owned()))?;
     let mut visit = Visit::begin(&app, ask).await?;

@@ -242,7 +242,8 @@ async fn a_page_refuses_what_its_address_asks_for_and_it_does_not_know() {
         assert!(told.text.contains("malformed_request"), "{}", told.text);
     }
     let told = plain(&visitor.get("/queues?cursor=zz").await.text);
-    assert!(told.contains("unknown field `cursor`, expected `after`"), "{told}");
+    let said = ["that this page does not know: ", "`cursor`", "`after`"];
+    assert!(said.iter().all(|words| told.contains(words)), "{told}");
     assert_eq!(visitor.get("/queues?after=a").await.status, 200, "a name that nothing has is a place all the same");
 }
 
