@@ -55,14 +55,22 @@ impl<'de> Deserializer<'de> for Shaped<'de> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Bodies have words of a list alone: what a variant held would be read as serde reads it.
+    /// Bodies have words of a list alone: what a variant held would be read as serde reads it, arrays for objects included.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.0.deserialize_enum(name, variants, visitor)
+        let what = match self.0 {
+            Value::String(_) => return self.0.deserialize_enum(name, variants, visitor),
+            Value::Null => Unexpected::Unit,
+            Value::Bool(flag) => Unexpected::Bool(*flag),
+            Value::Number(_) => Unexpected::Other("a number"),
+            Value::Array(_) => Unexpected::Seq,
+            Value::Object(_) => Unexpected::Map,
+        };
+        Err(Error::invalid_type(what, &"a word of a list, which holds no data of its own"))
     }
 
     forward_to_deserialize_any! {
@@ -109,6 +117,24 @@ mod tests {
 
     fn outer() -> Value {
         json!({"one": {"a": 1}, "many": [{"a": 2}], "pair": [3, "x"], "word": "here", "number": 4, "any": [[5]]})
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Laden {
+        Empty,
+        #[expect(dead_code, reason = "it is never taken")]
+        Full(Inner),
+    }
+
+    #[test]
+    fn a_word_of_a_list_holds_no_data() {
+        assert!(matches!(Laden::deserialize(Shaped(&json!("empty"))), Ok(Laden::Empty)));
+        for bad in [json!({"full": {"a": 1}}), json!({"full": [1]}), json!({"empty": null}), json!(["empty"]), json!(1)]
+        {
+            let refused = Laden::deserialize(Shaped(&bad)).expect_err("a word is a text");
+            assert!(refused.to_string().contains("holds no data of its own"), "{bad}: {refused}");
+        }
     }
 
     #[test]
