@@ -103,11 +103,11 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Value, T), Failure> {
         return Err(malformed("The body must be a JSON object.".to_owned()));
     }
     let typed = serde_path_to_error::deserialize(Shaped(&value)).map_err(|error| {
-        let pointer: String = error.path().iter().map(step).collect();
+        let pointer: Option<String> = error.path().iter().map(step).collect();
         let cause = error.into_inner();
-        if pointer.is_empty() {
+        let Some(pointer) = pointer.filter(|pointer| !pointer.is_empty()) else {
             return malformed(format!("The body has the wrong shape: {cause}."));
-        }
+        };
         let detail = format!("The body has the wrong shape at {pointer}: {cause}.");
         malformed(detail).with_errors(vec![FieldError {
             pointer: Some(pointer),
@@ -118,13 +118,13 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Value, T), Failure> {
     Ok((value, typed))
 }
 
-/// One step of a JSON pointer.
-fn step(segment: &Segment) -> String {
+/// One step of a JSON pointer; `None` where nobody knows its name.
+fn step(segment: &Segment) -> Option<String> {
     match segment {
-        Segment::Seq { index } => format!("/{index}"),
-        Segment::Map { key } => format!("/{}", escape(key)),
-        Segment::Enum { variant } => format!("/{}", escape(variant)),
-        Segment::Unknown => "/?".to_owned(),
+        Segment::Seq { index } => Some(format!("/{index}")),
+        Segment::Map { key } => Some(format!("/{}", escape(key))),
+        Segment::Enum { variant } => Some(format!("/{}", escape(variant))),
+        Segment::Unknown => None,
     }
 }
 
@@ -231,6 +231,8 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[derive(Debug, serde::Deserialize)]
@@ -262,6 +264,23 @@ mod tests {
         let failure = read::<Taken>(br#"{"a": [1, "x"]}"#).expect_err("a text is no number");
         assert!(failure.problem().detail.contains("at /a/1:"), "{}", failure.problem().detail);
         assert_eq!(failure.problem().errors[0].pointer.as_deref(), Some("/a/1"));
+    }
+
+    /// A name that is passed over.
+    #[derive(PartialEq, Eq, PartialOrd, Ord)]
+    struct Unread;
+
+    impl<'de> de::Deserialize<'de> for Unread {
+        fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+            Ok(Self)
+        }
+    }
+
+    #[test]
+    fn a_place_whose_name_nobody_read_is_not_named() {
+        let failure = read::<BTreeMap<Unread, i64>>(br#"{"a": "x"}"#).err().expect("a text is no number");
+        assert!(failure.problem().detail.starts_with("The body has the wrong shape: "), "{}", failure.problem().detail);
+        assert!(failure.problem().errors.is_empty());
     }
 
     #[test]
