@@ -14,6 +14,9 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+/// Stands for jobs that nobody counted.
+const MANY: u32 = 1000;
+
 /// What is to be told.
 #[derive(Debug)]
 pub struct Hints {
@@ -35,13 +38,17 @@ impl Hints {
         }
     }
 
-    /// Notes that jobs may be due which a pause or a limit held back until now; nobody counts them.
-    pub(crate) fn freed(&self, what: &Paused) {
-        const MANY: u32 = 1000;
-        self.note(|due| match what {
-            Paused::Queue(queue) => due.add(queue, MANY),
-            Paused::Kind(_) => due.add_any(MANY),
-        });
+    /// Notes that jobs may be due which a pause held back until now; nobody counts them.
+    pub(crate) fn resumed(&self, what: &Paused) {
+        match what {
+            Paused::Queue(queue) => self.freed(queue),
+            Paused::Kind(_) => self.note(|due| due.add_any(MANY)),
+        }
+    }
+
+    /// Notes that jobs of this queue may be due which a pause or a limit held back until now; nobody counts them.
+    pub(crate) fn freed(&self, queue: &QueueName) {
+        self.note(|due| due.add(queue, MANY));
     }
 
     fn note(&self, change: impl FnOnce(&mut Hint)) {

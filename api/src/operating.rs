@@ -15,7 +15,9 @@ use crate::convert;
 /// What is done about a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
+    /// None of its jobs begins any more.
     Pause,
+    /// They begin again.
     Resume,
 }
 

@@ -175,7 +175,7 @@ async fn hold(
     }
     tx.commit().await?;
     if verb == Verb::Resume {
-        app.hints().freed(what);
+        app.hints().resumed(what);
     }
     Ok(Redirect::to(back).into_response())
 }
@@ -207,7 +207,7 @@ pub(super) async fn limit(
     let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
     db::finish(tx, done).await?;
     let back = format!("/queues/{name}");
-    app.hints().freed(&Paused::Queue(name));
+    app.hints().freed(&name);
     Ok(Redirect::to(&back).into_response())
 }
 

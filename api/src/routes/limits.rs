@@ -85,7 +85,7 @@ async fn put_once(
     let mut tx = domain::db::begin(app.pool()).await?;
     let done = operating::limit(&mut tx, caller, name, limits, reason, if_revision).await;
     let set = domain::db::finish(tx, done).await?;
-    app.hints().freed(&Paused::Queue(name.clone()));
+    app.hints().freed(name);
     Ok(told(set))
 }
 
@@ -231,7 +231,7 @@ async fn operate_once(
     };
     tx.commit().await?;
     if verb == Verb::Resume {
-        app.hints().freed(what);
+        app.hints().resumed(what);
     }
     Ok(response)
 }
