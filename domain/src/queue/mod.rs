@@ -84,7 +84,8 @@ pub enum Error {
     SettledBefore(Lease),
     /// The payload is larger than [`policy::MAX_PAYLOAD_BYTES`].
     #[error(
-        "the arguments are {size_bytes} bytes, more than the {limit_bytes} that a job may carry: store the data elsewhere and pass its address"
+        "the arguments are {size_bytes} bytes, more than the {limit_bytes} that a job may carry: store the data elsewhere \
+         and pass its address"
     )]
     PayloadTooLarge {
         /// Size of the JSON text.
