@@ -174,7 +174,7 @@ async fn what_a_handler_enqueued_in_its_own_transaction_starts_by_its_hint() {
             let mut tx = pool.begin().await.map_err(anyhow::Error::from)?;
             let made = queue::enqueue(&mut tx, &child()).await.map_err(anyhow::Error::from)?;
             tx.commit().await.map_err(anyhow::Error::from)?;
-            context.enqueued(&child(), made);
+            context.tell_enqueued(&child(), made);
             complete()
         }
     });

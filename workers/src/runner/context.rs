@@ -166,20 +166,21 @@ impl JobContext {
         self.told(Operation::Log, written)
     }
 
-    /// Enqueues a child of this job, under this job's fence.
+    /// Enqueues a child of this job, under this job's fence, and tells of it as [`JobContext::tell_enqueued`] does. It counts
+    /// once, however often it was tried; a handler that enqueues the same `child` again counts it again.
     ///
     /// # Errors
     /// [`JobError::LeaseLost`], or a retry where the queue did not take it.
     pub async fn enqueue_child(&self, child: &NewJob) -> Result<Enqueued, JobError> {
         let made = self.answered(|| self.store.enqueue_child(self.lease(), child)).await;
         let made = self.told(Operation::EnqueueChild, made)?;
-        self.enqueued(child, made);
+        self.tell_enqueued(child, made);
         Ok(made)
     }
 
     /// Counts a job that the handler enqueued on a connection of its own, and tells idle workers of it: call it after that
     /// commit. What is told may be lost; the job then waits for a poll.
-    pub fn enqueued(&self, job: &NewJob, made: Enqueued) {
+    pub fn tell_enqueued(&self, job: &NewJob, made: Enqueued) {
         if let Some((core, _)) = &self.runner {
             core.meters.enqueued(&job.queue, &job.kind, made);
             if made.is_due() {
