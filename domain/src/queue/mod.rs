@@ -271,7 +271,7 @@ impl NewJob {
 pub enum Enqueued {
     /// A new job, due at once by the database's clock.
     Created(JobId),
-    /// A new job that is due later.
+    /// A new job that is due later; or the child of an [`enqueue_child`] that is repeated and that no worker may take now.
     Scheduled(JobId),
     /// A live job of the same kind carries the unique key already.
     Existing(JobId),
@@ -286,7 +286,7 @@ impl Enqueued {
         }
     }
 
-    /// Whether the call made the job.
+    /// Whether the call made the job, or repeats the one that did.
     #[must_use]
     pub const fn is_new(self) -> bool {
         match self {

@@ -222,6 +222,28 @@ async fn an_enqueue_tells_whether_its_job_is_due_at_once() {
     }
 }
 
+/// Whoever lost the answer counts the child, and tells idle workers of it only where they may take it.
+#[tokio::test]
+async fn a_repeated_child_is_due_only_while_it_waits_to_be_taken() {
+    use Enqueued::{Created, Scheduled};
+    let q = Queue::start().await;
+    q.enqueue().await;
+    let parent = q.lease().await.lease;
+    let child = job();
+    let repeated = async || queue::enqueue_child(&mut *q.conn().await, parent, &child).await.expect("answers");
+    assert_eq!((repeated().await, repeated().await), (Created(child.id), Created(child.id)));
+    let lease = q.lease().await.lease;
+    assert_eq!((lease.job, repeated().await), (child.id, Scheduled(child.id)), "it runs");
+    q.settle(lease, failed()).await;
+    assert_eq!(q.job(child.id).await.state, JobState::Retryable);
+    assert_eq!(repeated().await, Scheduled(child.id), "it waits for another attempt");
+    q.db.clock().advance(Duration::from_secs(11)).await;
+    assert_eq!((q.stage().await, repeated().await), (1, Created(child.id)));
+    let lease = q.lease().await.lease;
+    q.complete(lease).await;
+    assert_eq!(repeated().await, Scheduled(child.id), "it has ended");
+}
+
 #[tokio::test]
 async fn a_job_of_the_future_waits_for_its_time() {
     let q = Queue::start().await;

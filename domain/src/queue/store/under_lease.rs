@@ -184,8 +184,9 @@ pub async fn append_log(conn: &mut PgConnection, lease: Lease, level: &str, line
 ///
 /// The parent's row stays locked until the caller's transaction ends, or this one where the caller has none.
 ///
-/// Safe to repeat with the same `child` when its answer was lost: a child that is there already is answered with, also
-/// where it has ended meanwhile.
+/// Safe to repeat with the same `child` when its answer was lost: a child that is there already is answered with, as the new
+/// job that it was. It is [`Enqueued::Created`] while a worker may take it, and [`Enqueued::Scheduled`] where none may: it
+/// waits for its time or another attempt, it runs, or it has ended.
 ///
 /// # Errors
 /// [`Error::LeaseLost`], what [`crate::queue::enqueue`] refuses, or the database's.
@@ -200,18 +201,18 @@ async fn enqueue_inside(conn: &mut PgConnection, lease: Lease, child: &NewJob) -
     if !check_lease(&mut *conn, lease).await? {
         return Err(LeaseLost { lease }.into());
     }
-    if let Some(waits) = waiting_child(&mut *conn, lease.job, child.id).await? {
-        return Ok(Enqueued::made(child.id, !waits));
+    if let Some(due) = due_child(&mut *conn, lease.job, child.id).await? {
+        return Ok(Enqueued::made(child.id, due));
     }
     let mut made = super::submit::enqueue_under(conn, std::slice::from_ref(child), Some(lease.job)).await?;
     Ok(made.swap_remove(0))
 }
 
-/// Whether a child that is there already still waits for its first time; `None` where there is no such child.
-async fn waiting_child(conn: &mut PgConnection, parent: JobId, child: JobId) -> Result<Option<bool>, sqlx::Error> {
+/// Whether a worker may take a child that is there already; `None` where there is no such child.
+async fn due_child(conn: &mut PgConnection, parent: JobId, child: JobId) -> Result<Option<bool>, sqlx::Error> {
     sqlx::query_scalar!(
         r#"
-        select state = 'scheduled' as "waits!" from jobs where id = $1 and parent_id = $2
+        select state = 'available' as "due!" from jobs where id = $1 and parent_id = $2
          union all
         select false from jobs_finished where id = $1 and parent_id = $2
          limit 1

@@ -291,7 +291,7 @@ impl<'a> Player<'a> {
 
 /// What an enqueue answers of a job that it made, or made before, and that is in this state.
 pub(super) fn made_as(state: JobState, id: JobId) -> Enqueued {
-    if state == JobState::Scheduled { Enqueued::Scheduled(id) } else { Enqueued::Created(id) }
+    if state == JobState::Available { Enqueued::Created(id) } else { Enqueued::Scheduled(id) }
 }
 
 pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Result<(), String> {
