@@ -29,10 +29,12 @@ with recursive heads as (
 select queue, kind, run_at from heads;
 
 alter table prune_walk
-    -- The oldest day that is to leave and whose table others held at each try, and since when.
-    add column late_day   date,
-    add column late_since timestamptz,
-    add constraint prune_walk_late_check check ((late_day is null) = (late_since is null));
+    -- The oldest day that is to leave and whose table others held at each try, since when, and the last try: where nobody
+    -- prunes any more, a day is not late.
+    add column late_day      date,
+    add column late_since    timestamptz,
+    add column late_tried_at timestamptz,
+    add constraint prune_walk_late_check check (num_nonnulls(late_day, late_since, late_tried_at) in (0, 3));
 
 -- How a hold is made, in place of what migration 10 says of a lock on the job's row: a delete that waited for such a lock
 -- goes on with the holds that it saw before.

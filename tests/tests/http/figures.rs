@@ -113,6 +113,10 @@ async fn a_day_that_cannot_leave_stands_in_the_figures_with_its_seconds() {
         told.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_else(|| panic!("{figures}"))
     };
     assert_eq!(late().await.to_bits(), 0f64.to_bits(), "none is late");
-    fill(&server, "update prune_walk set late_day = '2026-01-01', late_since = lh_now() - interval '2 hours'").await;
+    let set = "update prune_walk
+                  set late_day = '2026-01-01', late_since = lh_now() - interval '2 hours', late_tried_at = lh_now()";
+    fill(&server, set).await;
     assert!((7200.0..7300.0).contains(&late().await));
+    fill(&server, "update prune_walk set late_tried_at = lh_now() - interval '25 hours'").await;
+    assert_eq!(late().await.to_bits(), 0f64.to_bits(), "nobody prunes any more");
 }

@@ -185,7 +185,7 @@ pub(in crate::doctor) async fn late_day(conn: &mut PgConnection) -> Result<Optio
         select late_day as "day!", late_since as "since!",
                extract(epoch from (select lh_now()) - late_since)::float8 as "late_for_s!"
           from prune_walk
-         where late_since is not null
+         where late_tried_at > (select lh_now()) - interval '1 day'
         "#
     )
     .fetch_optional(conn)

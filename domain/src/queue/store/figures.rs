@@ -270,7 +270,9 @@ pub async fn overview(conn: &mut PgConnection) -> Result<Overview, sqlx::Error> 
                  where stopped_at is null
                    and seen_at <= (select lh_now()) - $2::float8 * interval '1 second'
                    and seen_at > (select lh_now()) - interval '1 day') as "workers_silent!",
-               (select late_since from prune_walk) as day_late_since
+               (select late_since
+                  from prune_walk
+                 where late_tried_at > (select lh_now()) - interval '1 day') as day_late_since
         "#,
         QueueView::COUNT_LIMIT,
         SILENT_AFTER.as_secs_f64(),

@@ -18,6 +18,7 @@ pub(super) struct Place {
     pub(super) undated_behind: Uuid,
     pub(super) late_day: Option<NaiveDate>,
     pub(super) late_since: Option<Timestamp>,
+    pub(super) late_tried_at: Option<Timestamp>,
     pub(super) now: Timestamp,
 }
 
@@ -27,12 +28,13 @@ impl Place {
         if self.late_day != Some(day) {
             (self.late_day, self.late_since) = (Some(day), Some(self.now));
         }
+        self.late_tried_at = Some(self.now);
     }
 
     /// Notes that no day is late, or that this one is not any more.
     pub(super) fn is_in_time(&mut self, day: Option<NaiveDate>) {
         if day.is_none() || self.late_day == day {
-            (self.late_day, self.late_since) = (None, None);
+            (self.late_day, self.late_since, self.late_tried_at) = (None, None, None);
         }
     }
 }
@@ -42,7 +44,8 @@ pub(super) async fn take_place(conn: &mut PgConnection) -> Result<Option<Place>,
     sqlx::query_as!(
         Place,
         r#"
-        select day, as_of, keeps, behind, leaving, undated_behind, late_day, late_since, (select lh_now()) as "now!"
+        select day, as_of, keeps, behind, leaving, undated_behind, late_day, late_since, late_tried_at,
+               (select lh_now()) as "now!"
           from prune_walk
            for update skip locked
         "#
@@ -63,7 +66,7 @@ pub(super) async fn leave_place(conn: &mut PgConnection, place: &Place) -> Resul
         r#"
         update prune_walk
            set day = $1, as_of = $2, keeps = $3, behind = $4, leaving = $5, undated_behind = $6, late_day = $7,
-               late_since = $8
+               late_since = $8, late_tried_at = $9
         "#,
         place.day,
         place.as_of,
@@ -73,6 +76,7 @@ pub(super) async fn leave_place(conn: &mut PgConnection, place: &Place) -> Resul
         place.undated_behind,
         place.late_day,
         place.late_since,
+        place.late_tried_at,
     )
     .execute(conn)
     .await?;
