@@ -145,15 +145,17 @@ fn find_nul(value: &Value, pointer: &mut String) -> Option<String> {
     match value {
         Value::String(text) => text.contains('\0').then(|| pointer.clone()),
         Value::Array(items) => items.iter().enumerate().find_map(|(i, item)| inside(&i.to_string(), item)),
-        Value::Object(fields) => fields.iter().find_map(|(name, field)| {
-            if name.contains('\0') { Some(pointer_of_parent(name)) } else { inside(name, field) }
-        }),
+        Value::Object(fields) => match fields.keys().find(|name| name.contains('\0')) {
+            Some(name) => Some(format!("{pointer}/{}", shown(name))),
+            None => fields.iter().find_map(|(name, field)| inside(name, field)),
+        },
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
 
-fn pointer_of_parent(name: &str) -> String {
-    format!("/{}", escape(&name.replace('\0', "\\u0000")))
+/// A name with U+0000 as a pointer can show it.
+fn shown(name: &str) -> String {
+    escape(&name.replace('\0', "\\u0000"))
 }
 
 /// A name as a JSON pointer writes it (RFC 6901).
@@ -287,5 +289,7 @@ mod tests {
     fn a_text_that_the_database_cannot_keep_is_named() {
         let failure = read::<Value>(b"{\"a\": [{\"x/y\": \"\\u0000\"}]}").expect_err("U+0000 is refused");
         assert_eq!(failure.problem().errors[0].pointer.as_deref(), Some("/a/0/x~1y"));
+        let failure = read::<Value>(b"{\"a\": [{\"x\\u0000\": 1}]}").expect_err("in a name too");
+        assert_eq!(failure.problem().errors[0].pointer.as_deref(), Some("/a/0/x\\u0000"));
     }
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use domain::ids::{JobId, WorkerId};
+use domain::ids::{JobId, QueueName, WorkerId};
 use domain::queue;
 use http::Uri;
 use serde::Deserialize;
@@ -58,8 +58,9 @@ pub(super) async fn list(State(app): State<App>, uri: Uri) -> Result<Json<Page<Q
         (status = 200, description = "The queue", body = Queue),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Queue>, Failure> {
+    let name = QueueName::new(name).map_err(|_| Failure::not_found())?;
     let mut conn = domain::db::session(app.pool()).await?;
-    let found = queue::queue(&mut conn, &name).await?;
+    let found = queue::queue(&mut conn, name.as_str()).await?;
     found.map(convert::queue).map(Json).ok_or_else(Failure::not_found)
 }
 

@@ -16,8 +16,10 @@ pub type Timestamp = DateTime<Utc>;
 /// PostgreSQL's own range ends at 4713 BC; before that it answers with an error of its own.
 #[must_use]
 pub fn is_plausible(moment: Timestamp) -> bool {
+    // PostgreSQL knows no leap second: it is the next one.
+    let seconds = moment.timestamp() + i64::from(moment.timestamp_subsec_nanos() >= 1_000_000_000);
     // 2000-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970.
-    (946_684_800..=253_402_300_799).contains(&moment.timestamp())
+    (946_684_800..=253_402_300_799).contains(&seconds)
 }
 
 /// The database's present moment.

@@ -190,8 +190,9 @@ pub fn options(url: &str, pooler: Pooler) -> Result<PgConnectOptions, Error> {
             .extra_float_digits(None)
             .statement_cache_capacity(0));
     }
-    // Compiling a plan that runs for a millisecond takes a second.
-    let plans = [("plan_cache_mode", "force_generic_plan"), ("jit", "off")];
+    // Compiling a plan that runs for a millisecond takes a second. A plan is kept that was made while a table was empty, and
+    // the tables grow from nothing to a million rows within minutes: none may read a whole table where an index leads.
+    let plans = [("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"), ("jit", "off")];
     Ok(options.application_name("leasehold").options(plans).options([
         ("statement_timeout", millis(STATEMENT_TIMEOUT)),
         ("lock_timeout", millis(LOCK_TIMEOUT)),

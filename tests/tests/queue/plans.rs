@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use domain::queue::{self, Limits};
 use sqlx::{PgConnection, Row as _};
 
-use crate::support::Queue;
+use crate::support::{Queue, job};
 
 /// The statements, each with words that stand in no other.
 const HOT: [(&str, &str); 8] = [
@@ -111,4 +112,38 @@ fn compare(plans: &BTreeMap<&'static str, String>) {
     }
     let known = std::fs::read_to_string(&golden).expect("the golden file");
     assert!(known == text, "a plan changed: run this test with LEASEHOLD_UPDATE=1 and review the difference");
+}
+
+/// A plan is kept for as long as its connection, and may be made while the table is empty.
+#[tokio::test]
+async fn a_plan_that_was_made_while_nothing_waited_reads_no_table_afterwards() {
+    let q = Queue::start().await;
+    let pool = domain::db::connect(q.db.url(), 1).await.expect("connects");
+    let mut conn = pool.acquire().await.expect("a connection");
+    let queue_name = job().queue;
+    // As autovacuum leaves them where there was work before.
+    for table in ["jobs", "lease_batches"] {
+        raw(&mut conn, format!("vacuum analyze {table}")).await;
+    }
+    let mut read = async || {
+        raw(&mut conn, "begin".to_owned()).await;
+        let limits = Limits { running: Some(10), ..Limits::default() };
+        queue::set_limits(&mut conn, &queue_name, &limits, None, "a test", None).await.expect("set");
+        queue::overview(&mut conn).await.expect("the overview");
+        queue::queues(&mut conn).await.expect("the queues");
+        queue::queue(&mut conn, queue_name.as_str()).await.expect("the queue");
+        let rows: i64 = sqlx::query_scalar("select seq_tup_read from pg_stat_xact_user_tables where relname = 'jobs'")
+            .fetch_one(&mut *conn)
+            .await
+            .expect("what was read");
+        raw(&mut conn, "rollback".to_owned()).await;
+        rows
+    };
+    for _ in 0..3 {
+        assert_eq!(read().await, 0);
+    }
+    let jobs: Vec<_> = (0..2000).map(|_| job()).collect();
+    queue::enqueue_many(&mut *q.conn().await, &jobs).await.expect("valid jobs");
+    assert_eq!(q.lease_up_to(100).await.len(), 100);
+    assert_eq!(read().await, 0, "rows read from end to end");
 }
