@@ -39,7 +39,7 @@ fn for_programs(report: &Report) -> Value {
 
 fn for_people(report: &Report) -> String {
     let mut lines = Vec::new();
-    let mut wrong = 0;
+    let (mut wrong, mut unmade) = (0, 0);
     for check in &report.checks {
         match &check.verdict {
             Verdict::Checked(findings) => {
@@ -49,7 +49,7 @@ fn for_people(report: &Report) -> String {
                 }
             }
             Verdict::Unchecked(reason) => {
-                wrong += 1;
+                unmade += 1;
                 lines.push(format!("{}: could not be checked: {reason}", check.name));
             }
         }
@@ -57,10 +57,16 @@ fn for_people(report: &Report) -> String {
             lines.push(format!("{}: not looked at: {blind_spot}", check.name));
         }
     }
-    lines.push(match wrong {
-        0 => format!("nothing wrong was found by {} checks", report.checks.len()),
-        1 => "1 finding".to_owned(),
-        more => format!("{more} findings"),
+    let found = match (wrong, unmade) {
+        (0, 0) => format!("nothing wrong was found by {} checks", report.checks.len()),
+        (0, _) => "no finding".to_owned(),
+        (1, _) => "1 finding".to_owned(),
+        (more, _) => format!("{more} findings"),
+    };
+    lines.push(match unmade {
+        0 => found,
+        1 => format!("{found}, and 1 check could not be made"),
+        more => format!("{found}, and {more} checks could not be made"),
     });
     lines.join("\n")
 }

@@ -45,6 +45,7 @@ pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<Exit> {
     };
     runtime::run(async {
         let pool = database::connect(&settings).await?;
+        db::check_schema(&pool).await?;
         if args.dry_run {
             let prunable = queue::prunable(&mut *db::session(&pool).await?, &kept).await?;
             return context.output.show(&prunable_for_programs(&prunable), |_| prunable_for_people(&prunable));

@@ -78,6 +78,12 @@ impl Report {
         };
         self.checks.push(Check { name, verdict, blind_spot });
     }
+
+    /// Says of a check that it was not made, since the schema that it would read is not there.
+    fn leave_out(&mut self, name: &'static str) {
+        let reason = "the schema is not this program's: see `schema`".to_owned();
+        self.checks.push(Check { name, verdict: Verdict::Unchecked(reason), blind_spot: None });
+    }
 }
 
 /// What one check saw.
@@ -99,30 +105,39 @@ impl From<Option<Finding>> for Looked {
     }
 }
 
-/// Makes every check. Those of the queue's tables are left out where the schema is not this program's: they would read
-/// what is not there.
+/// Makes every check. Those of the queue's tables are left out where the schema is not this program's, and those that
+/// need its clock where there is no schema at all: they would read what is not there.
 pub async fn examine(pool: &PgPool) -> Report {
     let mut report = Report::default();
     let known: Vec<server::Migration> = db::MIGRATOR
         .iter()
         .map(|it| server::Migration { version: it.version, succeeded: true, checksum: it.checksum.to_vec() })
         .collect();
-    let schema = look(pool, async |conn| Ok(server::schema(&store::migrations(conn).await?, &known).into())).await;
+    let mut has_clock = false;
+    let schema = look(pool, async |conn| {
+        let applied = store::migrations(conn).await?;
+        has_clock = !applied.is_empty();
+        Ok(server::schema(&applied, &known).into())
+    })
+    .await;
     let is_ours = schema.as_ref().is_ok_and(|looked| looked.findings.is_empty());
     report.add("schema", schema);
     examine_server(pool, &mut report).await;
+    if has_clock {
+        examine_open(pool, &mut report).await;
+    } else {
+        report.leave_out("long_transactions");
+        report.leave_out("prepared_transactions");
+    }
     if is_ours {
         examine_queue(pool, &mut report).await;
     } else {
-        let reason = "the schema is not this program's: see `schema`".to_owned();
-        report.checks.push(Check { name: "queue", verdict: Verdict::Unchecked(reason), blind_spot: None });
+        report.leave_out("queue");
     }
     report
 }
 
-async fn examine_server(pool: &PgPool, report: &mut Report) {
-    let looked = look(pool, async |conn| Ok(server::durability(&store::durability(conn).await?).into())).await;
-    report.add("durability", looked);
+async fn examine_open(pool: &PgPool, report: &mut Report) {
     let looked = look(pool, async |conn| {
         let (sessions, sees_all) = store::old_transactions(conn, server::OLD_TRANSACTION, NAMED).await?;
         let blind = "sessions of other roles: grant pg_read_all_stats to this one".to_owned();
@@ -135,6 +150,11 @@ async fn examine_server(pool: &PgPool, report: &mut Report) {
     })
     .await;
     report.add("prepared_transactions", looked);
+}
+
+async fn examine_server(pool: &PgPool, report: &mut Report) {
+    let looked = look(pool, async |conn| Ok(server::durability(&store::durability(conn).await?).into())).await;
+    report.add("durability", looked);
     let looked = look(pool, async |conn| Ok(server::slots(&store::slots(conn, NAMED).await?).into())).await;
     report.add("replication_slots", looked);
     let looked = look(pool, async |conn| Ok(server::indexes(&store::invalid_indexes(conn, NAMED).await?).into())).await;

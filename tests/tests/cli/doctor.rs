@@ -10,14 +10,20 @@ use tests::wait::until;
 
 use crate::support::{Cli, LIMIT, end, start};
 
-/// A durable server with the schema, in a folder that goes with it.
-async fn stand() -> (Postgres, Cli) {
+/// A durable server without a schema, in a folder that goes with it.
+async fn bare() -> (Postgres, Cli) {
     if let Some(launcher) = tests::server::launcher() {
         sandbox::exec::set_launcher(launcher);
     }
     let dir = std::path::Path::new("/var/tmp").join(format!("leasehold-test-doctor-{}", WorkerId::generate()));
     let server = Postgres::start(Options { dir, durable: true, keep: false }).await.expect("a server");
     let cli = Cli::new().with("LEASEHOLD_DATABASE_URL", server.url());
+    (server, cli)
+}
+
+/// As [`bare`], with the schema.
+async fn stand() -> (Postgres, Cli) {
+    let (server, cli) = bare().await;
     let made = cli.run(&["migrate"]).await;
     assert_eq!(made.code, Some(0), "{}", made.err);
     (server, cli)
@@ -95,6 +101,24 @@ async fn the_doctor_ends_with_7_and_tells_what_to_do_about_a_server_that_is_set_
     ] {
         assert!(told.out.contains(words), "{words}: {}", told.out);
     }
+}
+
+/// What the checks would need is made by the first migration.
+#[tokio::test]
+async fn a_database_without_the_schema_is_told_to_be_migrated_and_nothing_raw_is_quoted() {
+    let (_server, cli) = bare().await;
+    let told = cli.run(&["doctor"]).await;
+    assert_eq!(told.code, Some(7), "{}", told.said());
+    assert!(told.out.contains("next: Run `leasehold migrate`"), "{}", told.out);
+    assert!(told.out.contains("long_transactions: could not be checked: the schema is not"), "{}", told.out);
+    assert!(told.out.ends_with("1 finding, and 3 checks could not be made\n"), "{}", told.out);
+    for args in [&["prune", "--dry-run"][..], &["prune", "--reason", "x"], &["key", "bootstrap"]] {
+        let ended = cli.run(args).await;
+        assert_eq!(ended.code, Some(1), "{args:?}: {}", ended.said());
+        assert!(ended.err.contains("run `leasehold migrate`"), "{args:?}: {}", ended.err);
+        assert!(!ended.said().contains("lh_now"), "{args:?}: {}", ended.err);
+    }
+    assert!(!told.said().contains("lh_now"), "{}", told.said());
 }
 
 #[tokio::test]
