@@ -126,6 +126,23 @@ fn hint(error: &anyhow::Error, problem: &Problem) -> Option<&'static str> {
     Code::parse(&problem.code).map(|code| words(code).1)
 }
 
+/// The chain of causes, each told once: an error of the database's client says in its own sentence what its cause says.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        if let Some(sqlx::Error::Database(refusal)) = cause.downcast_ref() {
+            // Behind the message it would tell a line of PostgreSQL's own source.
+            told.push(refusal.message().to_owned());
+            break;
+        }
+        let text = cause.to_string();
+        if told.last().is_none_or(|last| !last.ends_with(&text)) {
+            told.push(text);
+        }
+    }
+    told.join(": ")
+}
+
 /// What the causes before the API's answer say.
 fn context(error: &anyhow::Error) -> String {
     error.chain().take_while(|cause| !cause.is::<wire::Error>()).map(|cause| format!("{cause}: ")).collect()
@@ -133,7 +150,7 @@ fn context(error: &anyhow::Error) -> String {
 
 /// The failure for people.
 pub(crate) fn for_people(error: &anyhow::Error) -> String {
-    let Some(problem) = problem_of(error) else { return format!("leasehold: {error:#}") };
+    let Some(problem) = problem_of(error) else { return format!("leasehold: {}", causes(error)) };
     let mut text = format!("leasehold: {}{} ({})", context(error), told(problem), problem.code);
     for wrong in &problem.errors {
         let place = wrong.pointer.as_deref().or(wrong.parameter.as_deref()).unwrap_or_default();
@@ -158,7 +175,7 @@ pub(crate) fn for_people(error: &anyhow::Error) -> String {
 /// The failure for programs: the API's problem with this program's exit code and hint, or one of the same shape.
 pub(crate) fn for_programs(error: &anyhow::Error) -> Value {
     let exit = exit::code_of(error);
-    let Some(problem) = problem_of(error) else { return local(exit, &format!("{error:#}")) };
+    let Some(problem) = problem_of(error) else { return local(exit, &causes(error)) };
     let mut value = json!(problem);
     value["errors"] = json!(problem.errors);
     value["exit_code"] = json!(exit as u8);

@@ -6,7 +6,7 @@ use super::Context;
 use crate::exit::{self, Ending, Exit};
 use crate::settings::table;
 use crate::stack::Narrator;
-use crate::{demo, dev, runtime};
+use crate::{demo, dev, failure, runtime};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: leasehold dev\n\n\
@@ -53,7 +53,7 @@ pub(crate) fn demo(context: &Context, _args: &Demo) -> anyhow::Result<Exit> {
 /// One code for whatever failed on the way, and one for an end that was asked for: the codes of single verbs would say
 /// nothing about a tour.
 fn failed(error: anyhow::Error) -> anyhow::Error {
-    let message = format!("{error:#}");
+    let message = failure::causes(&error);
     let exit = if exit::code_of(&error) == Exit::Interrupted { Exit::Interrupted } else { Exit::Failed };
     Ending { exit, message }.into()
 }

@@ -122,8 +122,22 @@ async fn a_database_without_the_schema_is_told_to_be_migrated_and_nothing_raw_is
 }
 
 #[tokio::test]
-async fn the_doctor_of_a_database_that_is_away_ends_with_6() {
-    let cli = Cli::new().with("LEASEHOLD_DATABASE_URL", "postgres://postgres@127.0.0.1:1/absent");
-    let ended = cli.run(&["doctor"]).await;
-    assert_eq!(ended.code, Some(6), "{}", ended.said());
+async fn why_the_database_gives_no_session_is_told_once() {
+    let (server, cli) = bare().await;
+    let password = server.url().split_once(":").expect("a scheme").1.split_once(":").expect("a user").1.to_owned();
+    let password = password.split_once('@').expect("a password").0.to_owned();
+    let wrong = server.url().replace(&password, "wrong");
+    let cases = [
+        (wrong, "password authentication failed"),
+        (server.url_for("absent"), "database \"absent\" does not exist"),
+        ("postgres://postgres@127.0.0.1:1/absent".to_owned(), "Connection refused"),
+    ];
+    for (url, cause) in cases {
+        for flags in [&["doctor"][..], &["doctor", "--json"]] {
+            let ended = cli.clone().with("LEASEHOLD_DATABASE_URL", &url).run(flags).await;
+            assert_eq!(ended.code, Some(6), "{}", ended.said());
+            assert_eq!(ended.err.replace('\\', "").matches(cause).count(), 1, "{}", ended.err);
+            assert!(!ended.err.contains("at line") && !ended.err.contains(&password), "{}", ended.err);
+        }
+    }
 }
