@@ -162,6 +162,7 @@ pub fn pause(pause: queue::Pause) -> wire::Pause {
         paused_by: pause.paused_by_name,
         reason: pause.reason,
         paused_at: pause.paused_at,
+        already: false,
     }
 }
 

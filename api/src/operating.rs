@@ -40,7 +40,7 @@ pub(crate) fn limits(asked: &wire::LimitsRequest) -> Limits {
     }
 }
 
-/// Pauses a queue or a kind. Paused already, it stays as it was, and nothing is recorded.
+/// Pauses a queue or a kind, and says whether it did: paused already, it stays as it was, and nothing is recorded.
 ///
 /// # Errors
 /// Only the database's.
@@ -49,7 +49,7 @@ pub(crate) async fn pause(
     caller: &Caller,
     what: &Paused,
     reason: &str,
-) -> Result<Pause, sqlx::Error> {
+) -> Result<(Pause, bool), sqlx::Error> {
     let (pause, new) = queue::pause(conn, what, Some(caller.identity), reason).await?;
     if new {
         let action = match what {
@@ -58,7 +58,7 @@ pub(crate) async fn pause(
         };
         record(conn, caller, action, what, reason, json!({ "before": null })).await?;
     }
-    Ok(pause)
+    Ok((pause, new))
 }
 
 /// Ends a pause, and tells it. Where there was none, nothing is recorded.

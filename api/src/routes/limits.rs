@@ -91,7 +91,8 @@ async fn put_once(
 
 /// Pauses a queue with all of its kinds: jobs that run go on, no other begins.
 ///
-/// Paused already, it stays as it was: the answer is the pause that stands. A queue need not have jobs yet.
+/// Paused already, it stays as it was: the answer is the pause that stands, and says `already`. A queue need not have
+/// jobs yet.
 #[utoipa::path(post, path = "/v1/queues/{name}/pause", tag = "queues", operation_id = "pause_queue",
     request_body = Reason,
     params(
@@ -131,8 +132,8 @@ pub(super) async fn resume_queue(
 
 /// Pauses a kind on all queues: jobs that run go on, no other begins.
 ///
-/// Paused already, it stays as it was: the answer is the pause that stands. A kind that the API does not know is refused
-/// unless `allow_unknown_kind` says that only newer workers know it.
+/// Paused already, it stays as it was: the answer is the pause that stands, and says `already`. A kind that the API does
+/// not know is refused unless `allow_unknown_kind` says that only newer workers know it.
 #[utoipa::path(post, path = "/v1/kinds/{kind}/pause", tag = "queues", operation_id = "pause_kind",
     request_body = KindPause,
     params(
@@ -220,7 +221,8 @@ async fn operate_once(
     }
     let response = match verb {
         Verb::Pause => {
-            let pause = convert::pause(operating::pause(&mut tx, caller, what, reason).await?);
+            let (pause, new) = operating::pause(&mut tx, caller, what, reason).await?;
+            let pause = Pause { already: !new, ..convert::pause(pause) };
             call.finish(&mut tx, StatusCode::OK, &pause, &pause).await?
         }
         Verb::Resume => {

@@ -98,6 +98,9 @@ pub struct Pause {
     pub reason: String,
     /// Since when.
     pub paused_at: DateTime<Utc>,
+    /// In the answer to a call that found it paused: this is that pause, with its own reason, and not the call's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub already: bool,
 }
 
 /// What is not paused any more.

@@ -169,7 +169,17 @@ async fn pause(context: &Context, api: &Api, args: PauseArgs) -> anyhow::Result<
             api.call(|client| client.pause_queue(&queue, &reason, None)).await?.value
         }
     };
-    context.output.show(&pause, |pause| format!("{} {} is paused {}", pause.scope, pause.name, why(pause)))
+    context.output.show(&pause, |pause| {
+        let Pause { scope, name, .. } = pause;
+        if pause.already {
+            format!(
+                "{scope} {name} is paused already, {}\n(that reason stays: resume it first to give another)",
+                why(pause)
+            )
+        } else {
+            format!("{scope} {name} is paused {}", why(pause))
+        }
+    })
 }
 
 async fn resume(context: &Context, api: &Api, what: What) -> anyhow::Result<()> {
@@ -181,10 +191,36 @@ async fn resume(context: &Context, api: &Api, what: What) -> anyhow::Result<()> 
             api.call(|client| client.resume_queue(&queue, &reason, None)).await?.value
         }
     };
-    context.output.show(&resumed, |Resumed { scope, name, ended }| match ended {
+    let Resumed { scope, name, ended } = &resumed;
+    let told = match ended {
         Some(pause) => format!("{scope} {name} goes on; it was paused {}", why(pause)),
-        None => format!("{scope} {name} was not paused"),
-    })
+        None if context.output.is_json() => String::new(),
+        None => format!("{scope} {name} was not paused{}", perhaps_meant(api, scope, name).await),
+    };
+    context.output.show(&resumed, |_| told)
+}
+
+/// What may have been meant instead of a queue or kind that is not paused. What this key may not look at is left out:
+/// the call itself was answered.
+async fn perhaps_meant(api: &Api, scope: &str, name: &str) -> String {
+    let pauses = api.call(|client| client.pauses()).await.map(|page| page.items).unwrap_or_default();
+    if let Some(other) = pauses.iter().find(|pause| pause.name == name && pause.scope != scope) {
+        let flag = if other.scope == "kind" { "--kind " } else { "" };
+        let (other_scope, why) = (&other.scope, why(other));
+        return format!(
+            ", but the {other_scope} of that name is, {why}\n(`leasehold queue resume {flag}{name} --reason …` resumes it)"
+        );
+    }
+    let known = if scope == "kind" {
+        api.call(|client| client.kinds()).await.map(|page| page.items.iter().any(|kind| kind.kind == name))
+    } else {
+        api.call(|client| client.queues()).await.map(|page| page.items.iter().any(|queue| queue.name == name))
+    };
+    match known {
+        Ok(false) if scope == "kind" => format!(", and the API knows no kind {name}"),
+        Ok(false) => format!(", and there is no queue {name}: no job, worker or limit names it"),
+        Ok(true) | Err(_) => String::new(),
+    }
 }
 
 async fn pauses(context: &Context, api: &Api) -> anyhow::Result<()> {

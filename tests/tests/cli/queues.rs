@@ -23,6 +23,9 @@ async fn a_queue_is_limited_paused_and_resumed_and_the_list_shows_it() {
 
     let told = run(&["queue", "pause", "mail", "--reason", "relay maintenance"]).await;
     assert!(told.starts_with("queue mail is paused by administrator since"), "{told}");
+    let told = run(&["queue", "pause", "mail", "--reason", "another"]).await;
+    assert!(told.starts_with("queue mail is paused already, by administrator since"), "{told}");
+    assert!(told.contains("relay maintenance\n(that reason stays") && !told.contains("another\n"), "{told}");
     run(&["queue", "pause", "--kind", "system.noop", "--reason", "a bad release"]).await;
     let listed = run(&["queue", "list"]).await;
     let row = listed.lines().find(|line| line.starts_with("mail")).expect("the queue");
@@ -38,6 +41,19 @@ async fn a_queue_is_limited_paused_and_resumed_and_the_list_shows_it() {
     run(&["queue", "resume", "--kind", "system.noop", "--reason", "fixed"]).await;
     let told = run(&["queue", "resume", "mail", "--reason", "again"]).await;
     assert_eq!(told, "queue mail was not paused\n");
+    system.cli.run(&["queue", "pause", "--kind", "system.sleep", "--reason", "too long"]).await;
+    let cases: [(&[&str], &str); 4] = [
+        (&["system.sleep"], "too long\n(`leasehold queue resume --kind system.sleep --reason …` resumes it)"),
+        (&["mial"], "queue mial was not paused, and there is no queue mial"),
+        (&["--kind", "system.slep"], "kind system.slep was not paused, and the API knows no kind system.slep"),
+        (&["--kind", "system.noop"], "kind system.noop was not paused\n"),
+    ];
+    for (args, words) in cases {
+        let args: Vec<&str> = ["queue", "resume", "--reason", "x"].into_iter().chain(args.iter().copied()).collect();
+        let told = run(&args).await;
+        assert!(told.contains(words), "{told}");
+    }
+    run(&["queue", "resume", "--kind", "system.sleep", "--reason", "short enough"]).await;
     assert_eq!(run(&["queue", "pauses"]).await, "nothing is paused\n");
     run(&["queue", "limit", "mail", "--none", "--reason", "the quota is gone"]).await;
     assert_eq!(system.cli.json(&["queue", "limit", "mail"]).await["starts_per_key"], serde_json::Value::Null);
