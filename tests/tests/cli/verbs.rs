@@ -112,6 +112,9 @@ async fn a_finished_job_is_run_again_as_a_new_one_unless_it_changed_or_is_not_ov
     let other = system.cli.run(&again).await;
     assert!(other.code == Some(0) && other.out.contains("system.sleep on default"), "{}", other.said());
 
+    let refused = system.cli.run(&["job", "retry", &old]).await;
+    assert!(refused.code == Some(5) && refused.err.contains("run-again"), "{}", refused.said());
+
     let live = system.enqueue(&["system.noop", "--run-at", "2099-01-01T00:00:00Z"]).await;
     let refused = system.cli.run(&["job", "run-again", &live]).await;
     assert_eq!(refused.code, Some(5), "{}", refused.err);

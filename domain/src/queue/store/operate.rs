@@ -158,7 +158,7 @@ async fn retry_finished(conn: &mut PgConnection, id: JobId, if_revision: Option<
     let Some(row) = done else { return Ok(false) };
     refuse_stale(id, if_revision, row.revision)?;
     if row.state == JobState::Completed {
-        let why = "it is done: enqueue a new job to do it again";
+        let why = "it is done: run-again does it once more, as a new job";
         return Err(Error::Conflict { id, state: row.state, why });
     }
     let back = sqlx::query!(
