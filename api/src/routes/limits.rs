@@ -26,7 +26,7 @@ use crate::{App, convert, operating};
         (status = 200, description = "The limits; their revision is the ETag", body = QueueLimits),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Failure> {
-    let name = QueueName::new(name).map_err(|_| Failure::not_found())?;
+    let name = queue_name(name)?;
     let mut conn = domain::db::session(app.pool()).await?;
     Ok(told(queue::limits(&mut conn, &name).await?))
 }

@@ -62,7 +62,9 @@ async fn a_queue_is_limited_paused_and_resumed_and_the_list_shows_it() {
 #[tokio::test]
 async fn what_cannot_be_limited_or_paused_is_told_with_what_to_say_instead() {
     let system = System::start().await;
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 11] = [
+        (&["queue", "limit", "Bad Queue"], 2, "name is not allowed: letters, digits, dots"),
+        (&["queue", "pause", "Bad Queue", "--reason", "x"], 2, "name is not allowed: letters, digits, dots"),
         (&["queue", "limit", "mail", "--running", "5"], 2, "--reason"),
         (&["queue", "limit", "mail", "--reason", "x"], 2, "name a limit"),
         (&["queue", "limit", "mail", "--running", "many", "--reason", "x"], 2, "or none"),

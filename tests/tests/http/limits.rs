@@ -125,7 +125,7 @@ async fn what_is_out_of_bounds_or_without_a_reason_changes_nothing() {
         assert_eq!(told.problem(), (422, "validation_failed".to_owned()), "{place}");
     }
     let told = Told::by(server.request("GET", "/v1/queues/a%20b/limits")).await;
-    assert_eq!(told.problem(), (404, "not_found".to_owned()));
+    assert_eq!(told.problem(), (422, "validation_failed".to_owned()), "a look tells the rule too");
 }
 
 #[tokio::test]
