@@ -6,6 +6,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::exit::{Ending, Exit};
+use crate::failure;
 use crate::settings::{Settings, table};
 
 /// The largest key file that is read; a key has about a hundred bytes.
@@ -55,6 +56,21 @@ impl Api {
                 Err(Ending { exit: Exit::Unavailable, message }.into())
             }
         }
+    }
+
+    /// As [`Api::call`], about a thing with a name: a refusal says that it was not found, and which.
+    ///
+    /// # Errors
+    /// As [`Api::call`].
+    pub(crate) async fn call_about<'a, T, F>(
+        &'a self,
+        what: &str,
+        call: impl FnOnce(&'a wire::Client) -> F,
+    ) -> anyhow::Result<T>
+    where
+        F: Future<Output = Result<T, wire::Error>>,
+    {
+        self.call(call).await.map_err(|error| failure::absent(error, what))
     }
 }
 

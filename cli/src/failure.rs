@@ -24,6 +24,16 @@ pub(crate) fn repeatable(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+/// Says what was not found, where that is why it failed: the API's words speak of an address.
+pub(crate) fn absent(mut error: anyhow::Error, what: &str) -> anyhow::Error {
+    if let Some(wire::Error::Problem(problem)) = error.downcast_mut()
+        && problem.is(Code::NotFound)
+    {
+        problem.detail = format!("there is no {what}, or this key may not see it");
+    }
+    error
+}
+
 /// Whose words say what happened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {

@@ -104,12 +104,15 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                 env: create.env_file.as_deref().map(environment).transpose()?.unwrap_or_default(),
             };
             let key = create.idempotency_key.as_deref();
-            let answer = runtime::run(api.call(|client| client.create_instance(&create.app, &new, key)))?;
+            let answer = runtime::run(
+                api.call_about(&app_of(&create.app), |client| client.create_instance(&create.app, &new, key)),
+            )?;
             context.output.show(&answer.value, described)?;
         }
         Command::List(list) => {
-            let page =
-                runtime::run(api.call(|client| client.instances(&list.app, list.limit, list.cursor.as_deref())))?;
+            let page = runtime::run(api.call_about(&app_of(&list.app), |client| {
+                client.instances(&list.app, list.limit, list.cursor.as_deref())
+            }))?;
             context.output.page(&page, "no instances", |instances| {
                 table(
                     &["host", "kind", "region", "observed", "move", "revision"],
@@ -124,7 +127,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         }
         Command::Show { app, host } => {
             let (instance, moving) = runtime::run(async {
-                let instance = api.call(|client| client.instance(&app, &host)).await?;
+                let instance = api.call_about(&instance_of(&app, &host), |client| client.instance(&app, &host)).await?;
                 let moves = match instance.moving {
                     Some(_) => api.call(|client| client.moves_of(&app, &host)).await?.items,
                     None => Vec::new(),
@@ -142,11 +145,15 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         }
         Command::Move { app, host, region } => {
             let request = MoveRequest { region };
-            let moving = runtime::run(api.call(|client| client.move_instance(&app, &host, &request)))?;
+            let moving = runtime::run(
+                api.call_about(&instance_of(&app, &host), |client| client.move_instance(&app, &host, &request)),
+            )?;
             context.output.show(&moving, |it| format!("{host}: {} a move to {}", it.state, it.to))?;
         }
         Command::Moves(args) => {
-            let page = runtime::run(api.call(|client| client.moves_of(&args.app, &args.host)))?;
+            let page = runtime::run(
+                api.call_about(&instance_of(&args.app, &args.host), |client| client.moves_of(&args.app, &args.host)),
+            )?;
             context.output.page(&page, "no moves", |moves| {
                 table(
                     &["id", "from", "to", "state", "requested", "ready", "rounds", "last round", "held up by"],
@@ -156,6 +163,15 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// As a refusal names them.
+fn app_of(app: &str) -> String {
+    format!("application {app}")
+}
+
+fn instance_of(app: &str, host: &str) -> String {
+    format!("instance {host} of {app}")
 }
 
 fn moved(it: &MoveView) -> [String; 9] {

@@ -169,16 +169,19 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             Command::Show(args) => show(context, &api, &args).await,
             Command::Cancel(args) => {
                 let reason = Reason { reason: args.reason };
-                let job = api.call(|client| client.cancel(args.id, &reason, args.if_revision)).await?;
+                let job = api
+                    .call_about(&job_of(args.id), |client| client.cancel(args.id, &reason, args.if_revision))
+                    .await?;
                 context.output.show(&job, told)
             }
             Command::Retry(args) => {
                 let reason = Reason { reason: args.reason };
-                let job = api.call(|client| client.retry(args.id, &reason, args.if_revision)).await?;
+                let job =
+                    api.call_about(&job_of(args.id), |client| client.retry(args.id, &reason, args.if_revision)).await?;
                 context.output.show(&job, told)
             }
             Command::Why(args) => {
-                let why = api.call(|client| client.why(args.id)).await?;
+                let why = api.call_about(&job_of(args.id), |client| client.why(args.id)).await?;
                 // Sentences alone, the one to act on first: what each is about stands in --json.
                 context.output.show(&why, |why| {
                     why.reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("\n")
@@ -187,12 +190,19 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             Command::RunAgain(RunAgain { act, idempotency_key }) => {
                 let reason = Reason { reason: act.reason };
                 let key = idempotency_key.as_deref();
-                let answer = api.call(|client| client.run_again(act.id, &reason, key, act.if_revision)).await?;
+                let answer = api
+                    .call_about(&job_of(act.id), |client| client.run_again(act.id, &reason, key, act.if_revision))
+                    .await?;
                 context.output.show(&answer.value, told)
             }
         }
     })?;
     Ok(Exit::Ok)
+}
+
+/// As a refusal names it.
+fn job_of(id: Uuid) -> String {
+    format!("job {id}")
 }
 
 async fn enqueue(context: &Context, api: &Api, args: Enqueue) -> anyhow::Result<()> {
@@ -260,7 +270,7 @@ async fn list(context: &Context, api: &Api, args: List) -> anyhow::Result<()> {
 }
 
 async fn show(context: &Context, api: &Api, args: &Show) -> anyhow::Result<()> {
-    let job = api.call(|client| client.job(args.id)).await?;
+    let job = api.call_about(&job_of(args.id), |client| client.job(args.id)).await?;
     let attempts =
         if args.attempts { Some(api.call(|client| client.job_attempts(args.id)).await?.items) } else { None };
     let steps = if args.steps { Some(api.call(|client| client.job_steps(args.id)).await?.items) } else { None };

@@ -97,7 +97,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         Command::Revoke { id, reason } => {
             let api = context.api()?;
             let reason = Reason { reason };
-            let key = runtime::run(api.call(|client| client.revoke_key(id, &reason)))?;
+            let key = runtime::run(api.call_about(&format!("key {id}"), |client| client.revoke_key(id, &reason)))?;
             context.output.show(&key, |key| format!("{}  {} is revoked", key.id, key.name))?;
         }
     }

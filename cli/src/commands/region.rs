@@ -59,7 +59,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         Command::List { app } => {
             let page = runtime::run(async {
                 match &app {
-                    Some(app) => api.call(|client| client.app_regions(app)).await,
+                    Some(app) => api.call_about(&format!("application {app}"), |client| client.app_regions(app)).await,
                     None => api.call(|client| client.regions()).await,
                 }
             })?;

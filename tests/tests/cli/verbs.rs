@@ -136,15 +136,18 @@ async fn a_unique_key_and_an_idempotency_key_make_one_job_of_two_calls() {
 async fn bad_input_is_told_with_its_place_and_an_exit_code_of_its_kind() {
     let system = System::start().await;
     let absent = "01890a5d-ac96-774b-bcce-b302099a8057";
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["job", "enqueue", "no.such"], 4, "--allow-unknown-kind"),
         (&["job", "enqueue", "system.sleep", "--args", "{\"sm\": 1}"], 2, "/args/sm"),
         (&["job", "enqueue", "system.noop", "--args", "{"], 2, "not JSON"),
         (&["job", "enqueue", "system.noop", "--priority", "101"], 2, "priority"),
-        (&["job", "show", absent], 4, "not_found"),
+        (&["job", "show", absent], 4, "leasehold: there is no job 01890a5d-ac96-774b-bcce-b302099a8057, or"),
         (&["job", "show", "ledger"], 2, "<ID>': an id has the form 01890a5d-"),
         (&["job", "enqueue", "system.noop", "--run-at", "noon"], 2, "--run-at <TIME>': a time has a date"),
-        (&["job", "cancel", absent], 4, "not_found"),
+        (&["job", "cancel", absent], 4, "there is no job 01890a5d-"),
+        (&["job", "why", absent], 4, "there is no job 01890a5d-"),
+        (&["key", "revoke", absent], 4, "there is no key 01890a5d-"),
+        (&["instance", "show", "acme", "ledger.acme.example"], 4, "there is no instance ledger.acme.example of acme"),
     ];
     for (args, code, words) in cases {
         let ended = system.cli.run(args).await;
