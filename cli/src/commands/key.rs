@@ -42,11 +42,12 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("whose").required(true).args(["identity", "new_identity"]))]
 pub(crate) struct Create {
     /// What the key is for
     name: String,
     /// The identity that it belongs to; --new-identity makes one instead
-    #[arg(long, value_name = "ID", value_parser = parse::id, conflicts_with_all = ["new_identity", "kind", "roles"], required_unless_present = "new_identity")]
+    #[arg(long, value_name = "ID", value_parser = parse::id, conflicts_with_all = ["kind", "roles"])]
     identity: Option<Uuid>,
     /// An identity to create with it
     #[arg(long, value_name = "NAME", requires = "kind")]

@@ -69,3 +69,14 @@ async fn without_a_key_a_verb_ends_with_3_and_says_where_to_get_one() {
         assert!(ended.err.contains(word), "{}", ended.err);
     }
 }
+
+#[tokio::test]
+async fn a_key_without_an_identity_is_refused_with_both_ways_to_name_one() {
+    let ended = Cli::new().run(&["key", "create", "laptop"]).await;
+    assert_eq!(ended.code, Some(2), "{}", ended.said());
+    assert!(ended.err.contains("--identity <ID>|--new-identity <NAME>"), "{}", ended.err);
+    let both = ["key", "create", "laptop", "--identity", "01890a5d-ac96-774b-bcce-b302099a8057"];
+    let both: Vec<&str> = both.into_iter().chain(["--new-identity", "ada", "--kind", "person"]).collect();
+    let ended = Cli::new().run(&both).await;
+    assert!(ended.code == Some(2) && ended.err.contains("cannot be used with"), "{}", ended.said());
+}
