@@ -65,7 +65,7 @@ enum Command {
     Prune(prune::Args),
     /// Run the whole of Leasehold on this machine, for a developer
     Dev(sandbox::Dev),
-    /// Watch one real move that proves itself
+    /// Watch one real move, then 20,000 jobs through a storm: each proves itself
     Demo(sandbox::Demo),
     /// Enqueue, look at and steer jobs
     #[command(subcommand)]

@@ -65,15 +65,15 @@ pub(crate) struct What {
     /// A kind, on all queues, instead of a queue
     #[arg(long)]
     kind: Option<String>,
-    /// Why; kept in the audit trail, and told by each job that a pause holds
-    #[arg(long)]
-    reason: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     what: What,
+    /// Why; kept in the audit trail, and told by each job that the pause holds
+    #[arg(long)]
+    reason: String,
     /// Pause a kind although the API does not know it: for kinds that only newer workers know
     #[arg(long, requires = "kind")]
     allow_unknown_kind: bool,
@@ -83,6 +83,9 @@ pub(crate) struct PauseArgs {
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     what: What,
+    /// Why it may go on; kept in the audit trail
+    #[arg(long)]
+    reason: String,
 }
 
 /// A number, or no limit.
@@ -100,7 +103,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             Command::List => list(context, &api).await,
             Command::Limit(args) => limit(context, &api, args).await,
             Command::Pause(args) => pause(context, &api, args).await,
-            Command::Resume(args) => resume(context, &api, args.what).await,
+            Command::Resume(args) => resume(context, &api, args).await,
             Command::Pauses => pauses(context, &api).await,
         }
     })?;
@@ -157,7 +160,7 @@ async fn limit(context: &Context, api: &Api, args: Limit) -> anyhow::Result<()> 
 }
 
 async fn pause(context: &Context, api: &Api, args: PauseArgs) -> anyhow::Result<()> {
-    let reason = Some(args.what.reason);
+    let reason = Some(args.reason);
     let allow_unknown_kind = args.allow_unknown_kind;
     let pause = match (args.what.queue, args.what.kind) {
         (_, Some(kind)) => {
@@ -182,9 +185,9 @@ async fn pause(context: &Context, api: &Api, args: PauseArgs) -> anyhow::Result<
     })
 }
 
-async fn resume(context: &Context, api: &Api, what: What) -> anyhow::Result<()> {
-    let reason = Reason { reason: Some(what.reason) };
-    let resumed = match (what.queue, what.kind) {
+async fn resume(context: &Context, api: &Api, args: ResumeArgs) -> anyhow::Result<()> {
+    let reason = Reason { reason: Some(args.reason) };
+    let resumed = match (args.what.queue, args.what.kind) {
         (_, Some(kind)) => api.call(|client| client.resume_kind(&kind, &reason, None)).await?.value,
         (queue, None) => {
             let queue = queue.unwrap_or_default();

@@ -24,6 +24,9 @@ pub(crate) struct Dev {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: leasehold demo\n\n\
+    First an instance that is written to moves between two regions, and what arrived is compared with what was written.\n\
+    Then 20,000 jobs run through two workers, of which one is stopped past its leases and one is killed, over a restart\n\
+    of PostgreSQL: each is done once.\n\n\
     Needs PostgreSQL's server binaries and litestream, and fetches what is missing where it can. Ends with 0 when\n\
     everything was proven, and with 130 where it was interrupted. Its folder is removed then; where something failed it\n\
     is kept, until a demo that starts more than a day later removes it.")]
