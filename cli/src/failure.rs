@@ -153,6 +153,16 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
     told.join(": ")
 }
 
+/// What to do where no API answered.
+fn hint_of_silence(error: &anyhow::Error) -> Option<&'static str> {
+    let silent =
+        |cause: &wire::Error| matches!(cause, wire::Error::Unreachable { .. } | wire::Error::Unexpected { .. });
+    error.chain().find_map(|cause| cause.downcast_ref::<wire::Error>()).filter(|cause| silent(cause)).map(|_| {
+        "say where the API is with LEASEHOLD_URL (or url in the configuration), or start one: `leasehold dev` runs all of \
+         it on this machine, `leasehold api` the API alone"
+    })
+}
+
 /// What the causes before the API's answer say.
 fn context(error: &anyhow::Error) -> String {
     error.chain().take_while(|cause| !cause.is::<wire::Error>()).map(|cause| format!("{cause}: ")).collect()
@@ -160,7 +170,10 @@ fn context(error: &anyhow::Error) -> String {
 
 /// The failure for people.
 pub(crate) fn for_people(error: &anyhow::Error) -> String {
-    let Some(problem) = problem_of(error) else { return format!("leasehold: {}", causes(error)) };
+    let Some(problem) = problem_of(error) else {
+        let hint = hint_of_silence(error).map(|hint| format!("\n  next: {hint}"));
+        return format!("leasehold: {}{}", causes(error), hint.unwrap_or_default());
+    };
     let mut text = format!("leasehold: {}{} ({})", context(error), told(problem), problem.code);
     for wrong in &problem.errors {
         let place = wrong.pointer.as_deref().or(wrong.parameter.as_deref()).unwrap_or_default();
@@ -185,7 +198,11 @@ pub(crate) fn for_people(error: &anyhow::Error) -> String {
 /// The failure for programs: the API's problem with this program's exit code and hint, or one of the same shape.
 pub(crate) fn for_programs(error: &anyhow::Error) -> Value {
     let exit = exit::code_of(error);
-    let Some(problem) = problem_of(error) else { return local(exit, &causes(error)) };
+    let Some(problem) = problem_of(error) else {
+        let mut value = local(exit, &causes(error));
+        value["hint"] = json!(hint_of_silence(error));
+        return value;
+    };
     let mut value = json!(problem);
     value["errors"] = json!(problem.errors);
     value["exit_code"] = json!(exit as u8);

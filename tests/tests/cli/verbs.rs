@@ -185,4 +185,9 @@ async fn an_api_that_is_away_ends_with_6_and_says_where_it_was_looked_for() {
     let ended = cli.run(&["job", "list"]).await;
     assert_eq!(ended.code, Some(6));
     assert!(ended.err.contains("http://127.0.0.1:1/"), "{}", ended.err);
+    let next = ended.err.split_once("\n  next: ").expect("a next step").1;
+    assert!(next.contains("LEASEHOLD_URL") && next.contains("leasehold dev"), "{next}");
+    let told = cli.run(&["job", "list", "--json"]).await;
+    let told: serde_json::Value = serde_json::from_str(&told.err).expect(&told.err);
+    assert_eq!(told["hint"].as_str(), Some(next.trim_end()), "{told}");
 }
