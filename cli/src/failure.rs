@@ -174,8 +174,11 @@ pub(crate) fn for_people(error: &anyhow::Error) -> String {
         let hint = hint_of_silence(error).map(|hint| format!("\n  next: {hint}"));
         return format!("leasehold: {}{}", causes(error), hint.unwrap_or_default());
     };
-    let mut text = format!("leasehold: {}{} ({})", context(error), told(problem), problem.code);
-    for wrong in &problem.errors {
+    let told = told(problem);
+    let mut text = format!("leasehold: {}{told} ({})", context(error), problem.code);
+    // A wrong value that the sentence tells is not told again below it; of an unknown kind it says all that there is.
+    let is_told = |detail: &str| told.contains(detail) || problem.is(Code::UnknownKind);
+    for wrong in problem.errors.iter().filter(|wrong| !is_told(&wrong.detail)) {
         let place = wrong.pointer.as_deref().or(wrong.parameter.as_deref()).unwrap_or_default();
         text += "\n  ";
         text += place;

@@ -137,10 +137,7 @@ impl Catalogue {
             return Ok(());
         }
         let known: Vec<&str> = self.iter().map(|spec| spec.kind.as_str()).collect();
-        let detail = format!(
-            "There is no kind {kind}. Known: {}. One that only newer workers know takes \"allow_unknown_kind\": true.",
-            known.join(", ")
-        );
+        let detail = format!("There is no kind {kind}. Known: {}.", known.join(", "));
         let error = FieldError { pointer: None, parameter: Some("kind".to_owned()), detail: "is not known".to_owned() };
         Err(Failure::new(Code::UnknownKind, detail).with_errors(vec![error]))
     }

@@ -79,6 +79,8 @@ async fn what_cannot_be_limited_or_paused_is_told_with_what_to_say_instead() {
         let ended = system.cli.run(args).await;
         assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.err);
         assert!(ended.err.contains(words), "{args:?}: {}", ended.err);
+        assert!(!ended.err.contains("allow_unknown_kind"), "{}", ended.err);
+        assert!(!ended.err.contains("\n  kind:") && !ended.err.contains("\n  name:"), "told once: {}", ended.err);
     }
     let unknown = ["queue", "pause", "--kind", "no.such", "--allow-unknown-kind", "--reason", "newer workers know it"];
     assert_eq!(system.cli.run(&unknown).await.code, Some(0));
