@@ -275,8 +275,11 @@ fn limits_told(limits: &Limits) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
+/// As it can be given: the span in its largest unit that leaves no rest.
 fn rate_told(rate: Rate) -> String {
-    format!("{}/{}s", rate.starts, rate.span_seconds)
+    let units = [("d", 86_400), ("h", 3600), ("m", 60)];
+    let (unit, seconds) = units.into_iter().find(|(_, unit)| rate.span_seconds % unit == 0).unwrap_or(("s", 1));
+    format!("{}/{}{unit}", rate.starts, rate.span_seconds / seconds)
 }
 
 fn usage(message: &str) -> anyhow::Error {
@@ -324,6 +327,10 @@ mod tests {
         assert_eq!(read("5/1h"), Ok(Some((5, 3600))));
         assert_eq!(read("5/2m"), Ok(Some((5, 120))));
         assert_eq!(read("none"), Ok(None));
+        for told in ["10/90s", "10/1m", "10/1h", "10/25h", "5/2d"] {
+            assert_eq!(starts(told).map(|Starts(rate)| rate.map(rate_told)), Ok(Some(told.to_owned())));
+        }
+        assert_eq!(rate_told(Rate { starts: 10, span_seconds: 60 }), "10/1m");
         for bad in ["10", "10/60", "/60s", "10/s", "10/60x", "ten/60s", "1/9999999999999999999s", "10/-1s"] {
             let told = read(bad).expect_err(bad);
             assert!(told.contains("10/60s"), "{told}");

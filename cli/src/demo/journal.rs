@@ -89,15 +89,19 @@ fn numbers(step: &MoveStep) -> RoundNumbers {
 fn line(step: &MoveStep, numbers: &RoundNumbers) -> String {
     let left = numbers.differ_copies + numbers.differ_deletes;
     format!(
-        "round {}: copied {} objects ({}) in {} iterations, deleted {}; {left} differences left, {} requests: {}",
+        "round {}: copied {} objects ({}) in {}, deleted {}; {left} differences left, {} requests: {}",
         step.round.unwrap_or_default(),
         numbers.copied,
         size(numbers.copied_bytes),
-        numbers.iterations,
+        iterations(numbers.iterations),
         numbers.deleted,
         numbers.requests,
         step.outcome.as_deref().unwrap_or("?"),
     )
+}
+
+fn iterations(number: u32) -> String {
+    if number == 1 { "1 iteration".to_owned() } else { format!("{number} iterations") }
 }
 
 /// Bytes as people read them.

@@ -14,7 +14,7 @@ async fn a_queue_is_limited_paused_and_resumed_and_the_list_shows_it() {
     assert!(told.contains("running          no limit") && told.contains("revision         0"), "{told}");
     let quota = ["queue", "limit", "mail", "--running", "50", "--starts-per-key", "10/1m", "--reason", "a quota"];
     let told = run(&quota).await;
-    assert!(told.contains("starts per key   10/60s") && told.contains("reason           a quota"), "{told}");
+    assert!(told.contains("starts per key   10/1m") && told.contains("reason           a quota"), "{told}");
     // What is not named is kept.
     run(&["queue", "limit", "mail", "--running-per-key", "2", "--running", "none", "--reason", "per tenant"]).await;
     let shown = system.cli.json(&["queue", "limit", "mail"]).await;
@@ -29,7 +29,7 @@ async fn a_queue_is_limited_paused_and_resumed_and_the_list_shows_it() {
     run(&["queue", "pause", "--kind", "system.noop", "--reason", "a bad release"]).await;
     let listed = run(&["queue", "list"]).await;
     let row = listed.lines().find(|line| line.starts_with("mail")).expect("the queue");
-    assert!(row.contains("relay maintenance") && row.contains("2 a key at once, 10/60s starts a key"), "{row}");
+    assert!(row.contains("relay maintenance") && row.contains("2 a key at once, 10/1m starts a key"), "{row}");
     let pauses = run(&["queue", "pauses"]).await;
     assert!(pauses.contains("system.noop") && pauses.contains("relay maintenance"), "{pauses}");
     let id = system.enqueue(&["system.noop", "--queue", "mail", "--concurrency-key", "acme"]).await;
