@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use crate::interrupt;
-use crate::stack::{Narrator, Options, Stack, key_path};
+use crate::stack::{Narrator, Options, Stack, database_path, key_path};
 
 /// How often the processes are looked at.
 const LOOK_PACE: Duration = Duration::from_millis(500);
@@ -19,7 +19,7 @@ const LOOK_PACE: Duration = Duration::from_millis(500);
 /// What did not start, or ended by itself.
 pub(crate) async fn run(dir: PathBuf, port: u16, round_seconds: u32, narrator: &Narrator) -> anyhow::Result<()> {
     let interrupted = interrupt::first()?;
-    let key_path = key_path(&dir);
+    let (key_path, database_path) = (key_path(&dir), database_path(&dir));
     let options = Options { dir, api_port: Some(port), keep: true, round_seconds };
     let stack = tokio::select! {
         stack = Stack::start(options, narrator) => stack?,
@@ -31,11 +31,13 @@ pub(crate) async fn run(dir: PathBuf, port: u16, round_seconds: u32, narrator: &
         "\nLeasehold is running. Ctrl-C ends it.\n  \
          dashboard  {url}/\n  \
          key        {key}\n             kept in {path}\n  \
+         database   LEASEHOLD_DATABASE_URL=$(cat {database}) for leasehold doctor, prune and key bootstrap\n  \
          logs       {logs}\n  \
          try        LEASEHOLD_URL={url} LEASEHOLD_KEY_FILE={path} leasehold job enqueue system.noop\n",
         url = stack.url,
         key = stack.key.expose_secret(),
         path = key_path.display(),
+        database = database_path.display(),
         logs = stack.logs().display(),
     ));
     let ended = loop {

@@ -1,4 +1,5 @@
-//! The administrator's key of a sandbox, kept in its folder for the next run.
+//! What a sandbox keeps in its folder for its user alone: the administrator's key, also for the next run, and where its
+//! database is.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -13,6 +14,17 @@ use sqlx::PgPool;
 /// Where a sandbox in `dir` keeps its key.
 pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join("dev-key")
+}
+
+/// Where a sandbox in `dir` says how to reach its database.
+pub(crate) fn database_path(dir: &Path) -> PathBuf {
+    dir.join("dev-database-url")
+}
+
+/// Writes the database's URL, with its password and this run's port, for the commands that go straight to it.
+pub(super) fn keep_database_url(dir: &Path, url: &str) -> anyhow::Result<()> {
+    let path = database_path(dir);
+    write(&path, &SecretString::from(url)).with_context(|| format!("keep the database's URL in {}", path.display()))
 }
 
 /// The key that is kept in `dir` if the database still takes it, or a new one, kept there.
@@ -55,10 +67,10 @@ async fn another(conn: &mut sqlx::PgConnection) -> anyhow::Result<MadeKey> {
     Ok(authority::create_key(conn, &new).await?)
 }
 
-/// Writes the key so that nobody else can ever read it: the mode is the file's from its beginning.
-fn write(path: &Path, key: &SecretString) -> std::io::Result<()> {
+/// Writes a secret so that nobody else can ever read it: the mode is the file's from its beginning.
+fn write(path: &Path, secret: &SecretString) -> std::io::Result<()> {
     let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    writeln!(file, "{}", key.expose_secret())?;
+    writeln!(file, "{}", secret.expose_secret())?;
     file.sync_all()
 }

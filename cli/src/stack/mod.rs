@@ -27,7 +27,7 @@ use wire::RegionRequest;
 
 use crate::folder;
 
-pub(crate) use key::path as key_path;
+pub(crate) use key::{database_path, path as key_path};
 pub(crate) use narrator::Narrator;
 pub(crate) use regions::{EU, SITES, Site, UK};
 
@@ -115,6 +115,9 @@ impl Stack {
         domain::db::migrate(&pool).await?;
         narrator.done(&format!("schema at version {}", domain::db::known_version()));
         let key = key::of_administrator(&pool, &dir).await?;
+        if options.keep {
+            key::keep_database_url(&dir, &postgres.url())?;
+        }
 
         narrator.doing("starting the API");
         let family = children::Family::new(&dir, &logs, postgres.url(), options.round_seconds)?;

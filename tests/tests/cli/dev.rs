@@ -96,6 +96,15 @@ async fn dev_keeps_its_state_and_leaves_nothing_running() {
     let said = std::fs::read_to_string(here.cli.folder().join("first.log")).unwrap();
     assert!(said.contains(key.trim()) && said.contains(&format!("http://127.0.0.1:{}/", here.port)), "{said}");
 
+    // The password of its database stands in a file alone; the commands that go straight there are told of it.
+    let kept = here.dir.join("dev-database-url");
+    assert!(mode(&kept) == 0o600 && said.contains(&format!("$(cat {})", kept.display())), "{said}");
+    let url = std::fs::read_to_string(&kept).unwrap().trim().to_owned();
+    assert!(url.starts_with("postgres://postgres:") && !said.contains(&url), "{said}");
+    let direct = here.cli.clone().with("LEASEHOLD_DATABASE_URL", &url);
+    let told = direct.run(&["prune", "--dry-run"]).await;
+    assert_eq!(told.code, Some(0), "{}", told.said());
+
     for worker in here.environments("worker") {
         let said = String::from_utf8_lossy(&worker);
         assert!(said.contains("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS=7\0"), "the setting reaches the boxes: {said}");
