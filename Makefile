@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cache/leasehold/bin:$(PATH)
 
 BIN = $(CARGO_TARGET_DIR)/debug
 
-.PHONY: help demo dev build test check fmt lint doc sqlx sqlx-check deny bench mutants soak ci tools
+.PHONY: help demo dev build test check fmt fit lint doc sqlx sqlx-check deny bench mutants soak ci tools
 
 help:
 	@echo "make demo      one real move, then a storm over the queue, from nothing to their proofs"
@@ -39,10 +39,14 @@ test: tools
 	$(BIN)/sandbox-exec fetch litestream weed
 	cargo nextest run --locked --workspace
 
-check: fmt lint doc sqlx-check deny
+check: fmt fit lint doc sqlx-check deny
 
 fmt:
 	cargo fmt --all --check
+
+# The mutants' patches still apply.
+fit:
+	.ci/mutants --fit
 
 lint:
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings

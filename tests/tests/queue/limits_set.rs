@@ -63,3 +63,39 @@ async fn a_poll_that_waits_for_anothers_first_place_is_told_that_it_is_held_up()
     let polled = store.poll(&spec, &request).await.expect("the place is free");
     assert!(polled.leased.len() == 1 && polled.leased[0].lease.job == urgent, "{polled:?}");
 }
+
+/// A place that somebody had is taken by whoever names the fence it was read with: of two leases that saw it free at
+/// once one gets it, whether the other passes it by or waits.
+#[tokio::test]
+async fn a_place_that_another_lease_is_taking_is_not_taken_again() {
+    let q = Queue::start().await;
+    queue::set_limits(&mut *q.conn().await, &queue_name("default"), &running(1), None, "quiet", None)
+        .await
+        .expect("limited");
+    q.enqueue().await;
+    let before = q.lease().await;
+    q.complete(before.lease).await;
+    q.enqueue().await;
+    let mut session = q.db.session().await;
+    let mut first = session.begin().await.expect("a transaction");
+    assert_eq!(queue::lease_next(&mut first, &worker(), 1, &[]).await.expect("answers").len(), 1);
+    // It stands before the other, and so wants the same place.
+    q.enqueue_as(NewJob { priority: -1, ..job() }).await;
+    let pool = q.db.pool_of(1).await;
+    let mut second = tokio::spawn(async move {
+        let mut conn = pool.acquire().await.expect("a connection");
+        queue::lease_next(&mut conn, &worker(), 1, &[]).await.expect("answers").len()
+    });
+    let leased = tokio::select! {
+        leased = &mut second => {
+            first.commit().await.expect("it has the place");
+            leased
+        }
+        () = q.db.until_blocked() => {
+            first.commit().await.expect("it has the place");
+            second.await
+        }
+    };
+    assert_eq!(leased.expect("it ends"), 0);
+    assert!(q.lease_up_to(5).await.is_empty());
+}

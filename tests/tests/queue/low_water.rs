@@ -71,16 +71,16 @@ async fn a_mark_leaves_room_for_what_was_enqueued_just_before() {
     assert_eq!(ids(&poller.lease_marked(&q, 5).await), [slow]);
 }
 
-/// A worker of `queues`, and jobs in them: of each queue so many, one after the other in time over all queues.
-async fn in_queues(q: &Queue, queues: usize, each: impl Fn(usize) -> usize) -> Poller {
+/// A worker of `queues`, and jobs in them: of each queue so many, and within so many seconds, from the same moment on.
+async fn in_queues(q: &Queue, queues: usize, each: impl Fn(usize) -> (usize, i64)) -> Poller {
     let mut poller = Poller::new();
     poller.worker.queues = (0..queues).map(|n| queue_name(&format!("q{n:02}"))).collect();
     let now = q.db.clock().now().await;
     let mut jobs: Vec<NewJob> = Vec::new();
     for (n, queue) in poller.worker.queues.iter().enumerate() {
-        jobs.extend((0..each(n)).map(|i| {
-            // Neither in the order of the queues nor even: seven is prime to what follows.
-            let place = i64::try_from((i * 7 + n * 3) % 1000).expect("small");
+        let (count, within) = each(n);
+        jobs.extend((0..count).map(|i| {
+            let place = i64::try_from(i * 7 + n * 3).expect("small") % within;
             let mut job = job().on(queue.clone());
             (job.priority, job.run_at) = ([0, 0, 5][i % 3], Some(now - chrono::TimeDelta::seconds(2000 - place)));
             job
@@ -96,7 +96,8 @@ async fn in_queues(q: &Queue, queues: usize, each: impl Fn(usize) -> usize) -> P
 #[tokio::test]
 async fn jobs_of_many_queues_are_leased_in_one_order() {
     let q = Queue::start().await;
-    let mut poller = in_queues(&q, 12, |n| [400, 150, 40][n % 3] + n).await;
+    // One has the oldest hundreds.
+    let mut poller = in_queues(&q, 12, |n| if n == 5 { (400, 90) } else { (40 + n * 20, 900) }).await;
     let mut places = Vec::new();
     loop {
         let leased = poller.lease_marked(&q, 100).await;
@@ -105,7 +106,7 @@ async fn jobs_of_many_queues_are_leased_in_one_order() {
         }
         places.extend(leased.iter().map(|job| (job.priority, job.run_at, job.lease.job)));
     }
-    assert_eq!(places.len(), 4 * (400 + 150 + 40) + 66);
+    assert_eq!(places.len(), 400 + 11 * 40 + (66 - 5) * 20);
     assert!(places.is_sorted());
 }
 
@@ -113,7 +114,7 @@ async fn jobs_of_many_queues_are_leased_in_one_order() {
 #[tokio::test]
 async fn what_a_poll_reads_hardly_grows_with_the_queues_of_its_worker() {
     let q = Queue::start().await;
-    let mut poller = in_queues(&q, 64, |_| 100).await;
+    let mut poller = in_queues(&q, 64, |_| (100, 700)).await;
     let mut conn = q.conn().await;
     for _ in 0..3 {
         let before = index_reads(&mut conn).await;
