@@ -16,7 +16,7 @@ help:
 	@echo "make test      every test, from nothing"
 	@echo "make check     layout, lints, docs, queries, licences"
 	@echo "make sqlx      after SQL or a migration changed: check the queries again and keep what was learnt in .sqlx"
-	@echo "make bench     the figures of the queue and of the mirror, printed (a release build, then about half an hour)"
+	@echo "make bench     the figures of the queue and of the mirror, printed (a release build, then more than an hour)"
 	@echo "make mutants   takes each guard away in turn and wants its test to fail"
 	@echo "make soak      the races that chance decides, a thousand times each instead of fifty"
 	@echo "make ci        what CI does: test and check, on a machine that has nothing yet"
