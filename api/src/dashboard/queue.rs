@@ -206,9 +206,8 @@ pub(super) async fn limit(
     // What was set since the form was opened is not put back.
     let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
     db::finish(tx, done).await?;
-    let back = format!("/queues/{name}");
     app.hints().freed(&name);
-    Ok(Redirect::to(&back).into_response())
+    Ok(Redirect::to(&format!("/queues/{name}")).into_response())
 }
 
 /// An empty field is no limit.

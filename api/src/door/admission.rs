@@ -138,7 +138,8 @@ impl Catalogue {
         }
         let known: Vec<&str> = self.iter().map(|spec| spec.kind.as_str()).collect();
         let detail = format!("There is no kind {kind}. Known: {}.", known.join(", "));
-        let error = FieldError { pointer: None, parameter: Some("kind".to_owned()), detail: "is not known".to_owned() };
+        let advice = "is not known: correct it; one that only newer workers know takes \"allow_unknown_kind\": true";
+        let error = FieldError { pointer: None, parameter: Some("kind".to_owned()), detail: advice.to_owned() };
         Err(Failure::new(Code::UnknownKind, detail).with_errors(vec![error]))
     }
 

@@ -59,7 +59,7 @@ impl LowWater {
     /// The same without its marks: a walk from the very beginning.
     #[must_use]
     pub fn from_the_start(&self) -> Self {
-        Self { marks: BTreeMap::new(), ..self.clone() }
+        Self { marks: BTreeMap::new(), shares: self.shares.clone(), doublings: self.doublings }
     }
 
     /// Takes over what a poll leased: the first job of each priority is its new mark.

@@ -85,6 +85,7 @@ on_every_engine! {
     service::cut_connections_lose_no_job;
     service::leasing_goes_on_after_an_outage;
     service::leasing_goes_on_at_once_where_others_held_it_up;
+    service::a_place_that_others_hold_up_holds_up_no_other_queue;
     service::leases_whose_answer_was_lost_are_found_again;
     service::a_worker_stages_due_jobs_and_takes_over_from_the_dead;
     service::what_was_done_is_counted;

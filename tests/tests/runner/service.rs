@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::ids::WorkerId;
 use domain::queue::{self, JobState, KindSpec, Limits, NewJob, WorkerSpec};
 use serde_json::json;
+use sqlx::Connection as _;
 use tests::db::Database;
 use workers::runner::{Engine, RunnerConfig};
 
@@ -211,6 +212,36 @@ pub async fn leasing_goes_on_at_once_where_others_held_it_up(engine: Engine) {
     until_state(&db, id, JobState::Completed).await;
 
     assert_eq!(faults.leasings_held.load(SeqCst), 0);
+    worker.stop().await;
+}
+
+/// A stranger's session hangs while it takes the first place of one queue's limit.
+pub async fn a_place_that_others_hold_up_holds_up_no_other_queue(engine: Engine) {
+    let db = Database::start().await;
+    let spec = kind("test.act");
+    let limits = Limits { running: Some(1), ..Limits::default() };
+    queue::set_limits(&mut db.session().await, &spec.queue, &limits, None, "a test", None).await.expect("set");
+    enqueue_kind(&db, &spec).await;
+    let mut stranger = db.session().await;
+    let mut hangs = stranger.begin().await.expect("a transaction");
+    let other = WorkerSpec {
+        worker: WorkerId::generate(),
+        queues: vec![spec.queue.clone()],
+        kinds: vec![(spec.kind.clone(), spec.lease)],
+    };
+    assert_eq!(queue::lease_next(&mut hangs, &other, 1, &[]).await.expect("answers").len(), 1);
+    // It stands before the other, and so wants the same place.
+    enqueue(&db, &NewJob { priority: -1, ..NewJob::new(&spec, json!({})) }).await;
+    let free = queue_name("free");
+    let queues = vec![spec.queue.clone(), free.clone()];
+    let registry = act(spec.clone(), |_, _| async { complete() });
+    let worker = Running::start(&db, registry, RunnerConfig { queues, ..config(engine) });
+    db.until_blocked().await;
+
+    let id = enqueue(&db, &NewJob::new(&spec, json!({})).on(free)).await;
+
+    until_state(&db, id, JobState::Completed).await;
+    hangs.rollback().await.expect("it takes no place");
     worker.stop().await;
 }
 
