@@ -63,8 +63,8 @@ pub struct Polled {
 pub struct Turns {
     /// Whether there is anything to lease in turn.
     pub(crate) wanted: bool,
-    /// Whether some of it may be under a limit.
-    pub(crate) limited: bool,
+    /// Whether the starts of some of it may be limited.
+    pub(crate) rated: bool,
     /// The key that was served last, by queue.
     pub(crate) after: BTreeMap<QueueName, String>,
     /// The queue that was served last.
@@ -81,11 +81,11 @@ impl Turns {
         self.wanted
     }
 
-    /// Whether a limit may hold for what the next poll leases: a job that is leased takes its place, whether it begins at
-    /// once or waits for a slot.
+    /// Whether a rate may hold for what the next poll leases: a job that is leased has spent its start, whether it begins
+    /// or goes back.
     #[must_use]
-    pub const fn is_limited(&self) -> bool {
-        self.wanted && self.limited
+    pub const fn is_rated(&self) -> bool {
+        self.wanted && self.rated
     }
 
     /// The next poll leases what needs no turn: what others hold up holds up nothing else.

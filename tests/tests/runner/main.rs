@@ -80,7 +80,7 @@ on_every_engine! {
     outages::handlers_whose_writes_hang_keep_nobody_from_leasing_and_settling;
     service::only_the_named_queues_and_kinds_are_served;
     service::leases_held_are_bounded_while_outcomes_wait;
-    service::jobs_under_a_limit_are_leased_when_there_is_a_slot_and_not_ahead;
+    service::jobs_whose_starts_are_limited_are_leased_when_there_is_a_slot_and_not_ahead;
     service::a_settlement_whose_answer_was_lost_is_recorded_once;
     service::cut_connections_lose_no_job;
     service::leasing_goes_on_after_an_outage;

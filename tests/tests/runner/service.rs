@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use domain::ids::WorkerId;
-use domain::queue::{self, JobState, KindSpec, Limits, NewJob, WorkerSpec};
+use domain::queue::{self, JobState, KindSpec, Limits, NewJob, Rate, WorkerSpec};
 use serde_json::json;
 use sqlx::Connection as _;
 use tests::db::Database;
@@ -85,12 +85,14 @@ pub async fn leases_held_are_bounded_while_outcomes_wait(engine: Engine) {
     worker.stop().await;
 }
 
-/// A place that a waiting job holds is kept from other workers, and a start that it took is spent.
-pub async fn jobs_under_a_limit_are_leased_when_there_is_a_slot_and_not_ahead(engine: Engine) {
+/// A start that a job took is spent, though it goes back before it began.
+pub async fn jobs_whose_starts_are_limited_are_leased_when_there_is_a_slot_and_not_ahead(engine: Engine) {
     let db = Database::start().await;
     let spec = kind("test.act");
-    let jobs: Vec<NewJob> = (0..600).map(|_| NewJob::new(&spec, json!({}))).collect();
-    let limits = Limits { running: Some(500), ..Limits::default() };
+    let keyed = || NewJob { concurrency_key: Some("tenant".into()), ..NewJob::new(&spec, json!({})) };
+    let jobs: Vec<NewJob> = (0..600).map(|_| keyed()).collect();
+    let rate = Rate { starts: 1_000, span: Duration::from_secs(3_600) };
+    let limits = Limits { starts_per_key: Some(rate), ..Limits::default() };
     let mut conn = db.session().await;
     queue::set_limits(&mut conn, &spec.queue, &limits, None, "a test", None).await.expect("set");
     queue::enqueue_many(&mut conn, &jobs).await.expect("the queue takes them");

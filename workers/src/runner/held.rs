@@ -94,7 +94,7 @@ impl Held {
         self.lock().ahead.reckon(now, self.concurrency);
     }
 
-    /// Jobs under a limit: what is leased takes its place there, so nothing is leased that would wait for a slot.
+    /// Starts are limited: what is leased has spent one, so nothing is leased that may go back for want of a slot.
     pub(super) fn lease_nothing_ahead(&self) {
         self.lock().ahead.nothing();
     }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_leased_ahead_of_the_slots_goes_when_nothing_ends_and_at_once_under_a_limit() {
+    fn what_is_leased_ahead_of_the_slots_goes_when_nothing_ends_and_at_once_where_starts_are_limited() {
         let (set, start) = (Held::new(4, 8), Instant::now());
         assert_eq!((set.free(), set.half()), (4, 2));
         let short = |step| {

@@ -41,7 +41,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
             () = core.draining.cancelled() => return,
             free = room(&core) => free,
         };
-        if !turns.is_limited() {
+        if !turns.is_rated() {
             core.held.reckon_ahead(Instant::now());
         }
         let limit = u16::try_from(free).unwrap_or(BATCH).min(BATCH);
@@ -83,7 +83,7 @@ pub(super) async fn run(core: Arc<Core>, jobs: mpsc::UnboundedSender<Arc<Grip>>)
                     low_water.note(&leased);
                 }
                 turns = next;
-                if turns.is_limited() {
+                if turns.is_rated() {
                     core.held.lease_nothing_ahead();
                 }
                 parts = if more { parts + 1 } else { 0 };

@@ -62,7 +62,7 @@ pub(super) async fn lease(
                                       and a.state = 'available'
                                    )
                             ))"#,
-        limited = "false",
+        rated = "false",
         contested = "false",
         cut_queues = "'{}'::text[]",
         cut_keys = "'{}'::text[]",

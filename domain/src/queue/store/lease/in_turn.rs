@@ -326,7 +326,7 @@ pub(super) async fn lease(
         fence = "h.fence",
         allowed = "(h.needs = 0 or h.needs = (select count(*) from taken t where t.fence = h.fence))",
         in_turn = "(exists (select from limits where running is not null) or exists (select from levels))",
-        limited = "exists (select from limits)",
+        rated = "exists (select from limits where starts_per_key is not null)",
         contested = "((select count(*) from held) > (select count(*) from leased))",
         cut_queues = "array(select queue from walk where n = greatest($4::bigint, 256) order by queue, again, key)",
         cut_keys = "array(select key from walk where n = greatest($4::bigint, 256) order by queue, again, key)",

@@ -70,8 +70,8 @@ pub async fn poll(
     };
     let mut next = request.turns.cloned().unwrap_or_default();
     next.wanted = rows.first().is_some_and(|r| r.in_turn);
-    // The short text does not know which of the jobs that it passed by are under a limit.
-    next.limited = rows.first().is_some_and(|r| if turns.is_some() { r.limited } else { r.in_turn });
+    // The short text does not know which of the jobs that it passed by are under a rate.
+    next.rated = rows.first().is_some_and(|r| if turns.is_some() { r.rated } else { r.in_turn });
     let look = rows.first().filter(|_| request.look).map(Row::look);
     let contested = rows.first().is_some_and(|r| r.contested);
     let rows_cut = rows.first().is_some_and(|r| r.cut);
@@ -149,7 +149,7 @@ struct Row {
     now: Timestamp,
     cut: bool,
     in_turn: bool,
-    limited: bool,
+    rated: bool,
     contested: bool,
     cut_queues: Vec<QueueName>,
     cut_keys: Vec<String>,

@@ -5,8 +5,8 @@
 /// key of all ranges that are `walked`, in whose order none is missing.
 ///
 /// `fence` is what gives each its fence, `allowed` a condition that each must meet. `in_turn` says whether there is work that
-/// needs turns, `limited` whether a limit holds for any of it, `contested` whether another lease got a place that one of these wanted, and `cut` the queues of whose keys
-/// only a part was looked at, with the last key.
+/// needs turns, `rated` whether starts of any of it are limited, `contested` whether another lease got a place that one of
+/// these wanted, and `cut` the queues of whose keys only a part was looked at, with the last key.
 ///
 /// Parameters: `$1` to `$3` and `$11` to `$15` the ranges, `$4` how far all of them are, `$5` limit, `$6` worker, `$7` ended
 /// batches, `$8` look, `$9` wall clock, `$10` seconds after which a worker counts as silent; those of `finding` follow.
@@ -18,7 +18,7 @@ macro_rules! leasing {
         fence = $fence:literal,
         allowed = $allowed:literal,
         in_turn = $in_turn:literal,
-        limited = $limited:literal,
+        rated = $rated:literal,
         contested = $contested:literal,
         cut_queues = $cut_queues:literal,
         cut_keys = $cut_keys:literal
@@ -150,7 +150,7 @@ macro_rules! leasing {
                k.batch_at as "batch_at?", k.due_at as "due_at?", k.live as "live!", k.rank as "rank!", k.now as "now!",
                k.in_turn as "in_turn!",
                exists (select from brim) as "cut!",
-               "# + $limited + r#" as "limited!",
+               "# + $rated + r#" as "rated!",
                "# + $contested + r#" as "contested!",
                "# + $cut_queues + r#" as "cut_queues!: Vec<QueueName>", "# + $cut_keys + r#" as "cut_keys!"
           from look k
