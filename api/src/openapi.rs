@@ -204,6 +204,8 @@ error_pages! {
     MethodNotAllowed = "method_not_allowed";
     JobConflict = "job_conflict";
     MoveInFlight = "move_in_flight";
+    NoMove = "no_move";
+    MoveNotReady = "move_not_ready";
     NotPlaced = "not_placed";
     HostTaken = "host_taken";
     RegionInUse = "region_in_use";

@@ -144,6 +144,8 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::HibernateRequired
         | Code::JobConflict
         | Code::MoveInFlight
+        | Code::NoMove
+        | Code::MoveNotReady
         | Code::NotPlaced
         | Code::HostTaken
         | Code::RegionInUse

@@ -83,6 +83,11 @@ fn words(code: Code) -> (Told, &'static str) {
         }
         Code::JobConflict => (Detail, "`leasehold job show` tells the job's present state"),
         Code::MoveInFlight => (Detail, "`leasehold instance show` tells how far it is and what holds it up"),
+        Code::NoMove => (Detail, "`leasehold instance moves` lists those that are over"),
+        Code::MoveNotReady => (
+            Detail,
+            "wait until `leasehold instance show` says ready; it tells what is left to copy and what holds it up",
+        ),
         Code::NotPlaced => (
             Detail,
             "try again when `leasehold instance show` names an observed region; `leasehold worker list` shows the boxes",

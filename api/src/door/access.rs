@@ -108,6 +108,8 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/apps/{app}/instances", Access::Needs(Permission::InstancesRead, Honours::APP)),
     ("GET", "/v1/apps/{app}/instances/{host}", Access::Needs(Permission::InstancesRead, Honours::APP)),
     ("POST", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),
+    ("DELETE", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),
+    ("POST", "/v1/apps/{app}/instances/{host}/move/cut", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("GET", "/v1/apps/{app}/instances/{host}/moves", Access::Needs(Permission::InstancesRead, Honours::APP)),
     ("GET", "/v1/apps/{app}/regions", Access::Needs(Permission::InstancesRead, Honours::APP)),
     ("GET", "/v1/moves", Access::Needs(Permission::InstancesRead, Honours::APP)),

@@ -248,6 +248,8 @@ impl From<domain::instances::Refusal> for Failure {
             Refusal::RegionUnarmed(_) => Code::RegionUnarmed,
             Refusal::RegionCannotHost(_) => Code::RegionCannotHost,
             Refusal::InFlight { .. } => Code::MoveInFlight,
+            Refusal::NoMove => Code::NoMove,
+            Refusal::NotReady { .. } => Code::MoveNotReady,
             Refusal::Stale { .. } => Code::StaleRevision,
             Refusal::NotPlaced => Code::NotPlaced,
             Refusal::HostTaken => Code::HostTaken,

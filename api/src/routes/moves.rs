@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use domain::authority::IdentityKind;
 use domain::ids::{AppName, Host, MoveId, RegionCode};
 use domain::instances;
-use domain::instances::moves::{self, Filter, MoveState};
+use domain::instances::moves::{self, Accepted, Filter, MoveState, Wish};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
@@ -46,20 +46,98 @@ pub(super) async fn start(
         return Err(Failure::not_found());
     }
     drop(conn);
-    let (_, MoveRequest { region }) = body.parse()?;
+    let (_, MoveRequest { region, cut }) = body.parse()?;
     if region.is_empty() {
         return Err(Failure::new(Code::MalformedRequest, "Name the target region in `region`; it is empty."));
     }
-    let if_revision = precondition::expected(&headers)?;
-    let begin = || start_once(&app, &caller, &owner, &host, &region, if_revision);
-    match domain::db::retry_races(begin, Failure::is_race).await {
-        Err(failure) if matches!(failure.code(), Code::MoveInFlight | Code::StaleRevision) => {
+    let wish = Wish { if_revision: precondition::expected(&headers)?, cut_auto: cut == Some(wire::Cut::Auto) };
+    let begin = || start_once(&app, &caller, &owner, &host, &region, wish);
+    with_record(&app, &owner, &host, domain::db::retry_races(begin, Failure::is_race).await).await
+}
+
+/// A refusal by the move's state shows the record as it is.
+async fn with_record(
+    app: &App,
+    owner: &AppName,
+    host: &Host,
+    told: Result<Response, Failure>,
+) -> Result<Response, Failure> {
+    let by_state = |code| matches!(code, Code::MoveInFlight | Code::NoMove | Code::MoveNotReady | Code::StaleRevision);
+    match told {
+        Err(failure) if by_state(failure.code()) => {
             let mut conn = domain::db::session(app.pool()).await?;
-            let record = instances::get(&mut conn, &owner, &host).await?;
+            let record = instances::get(&mut conn, owner, host).await?;
             Err(failure.with_current(record.map(|record| serde_json::json!(record))))
         }
         told => told,
     }
+}
+
+/// Lets a ready move be cut: the source stops the instance, proves that everything is staged, and gives it to the target.
+///
+/// Freeze the application's writes before: that is not verified, and what is written while the source stops may be refused
+/// to its writer. From here on the move goes forward only.
+#[utoipa::path(post, path = "/v1/apps/{app}/instances/{host}/move/cut", tag = "moves", operation_id = "cut_move",
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("host" = String, Path, description = "The instance's host"),
+        ("If-Match" = Option<String>, Header, description = "The record's revision that was seen, in quotation marks")),
+    responses(
+        (status = 202, description = "The record's move", body = Move),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn cut(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, host)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (owner, host) = visible(&caller, &name, &host)?;
+    let if_revision = precondition::expected(&headers)?;
+    let act = async || {
+        let mut conn = domain::db::session(app.pool()).await?;
+        let done = moves::cut(&mut conn, &owner, &host, caller.actor(), if_revision).await?;
+        Ok(accepted(&app, &conn.done(done).await?))
+    };
+    with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+}
+
+/// Ends a move that is not being cut: everything that is staged is deleted, twice, and then the record has no move.
+///
+/// The instance serves all the while.
+#[utoipa::path(delete, path = "/v1/apps/{app}/instances/{host}/move", tag = "moves", operation_id = "abort_move",
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("host" = String, Path, description = "The instance's host"),
+        ("If-Match" = Option<String>, Header, description = "The record's revision that was seen, in quotation marks")),
+    responses(
+        (status = 202, description = "The record's move", body = Move),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn abort(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, host)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (owner, host) = visible(&caller, &name, &host)?;
+    let if_revision = precondition::expected(&headers)?;
+    let act = async || {
+        let mut conn = domain::db::session(app.pool()).await?;
+        let done = moves::abort(&mut conn, &owner, &host, caller.actor(), if_revision).await?;
+        Ok(accepted(&app, &conn.done(done).await?))
+    };
+    with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+}
+
+fn accepted(app: &App, done: &Accepted) -> Response {
+    if let Some(queue) = &done.queue {
+        app.hints().add(queue, 1);
+    }
+    let mut response = (StatusCode::ACCEPTED, Json(&done.moving)).into_response();
+    if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", done.id)) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    precondition::mark(response.headers_mut(), done.record.revision.unwrap_or_default());
+    response
 }
 
 async fn start_once(
@@ -68,10 +146,10 @@ async fn start_once(
     owner: &AppName,
     host: &Host,
     region: &str,
-    if_revision: Option<i64>,
+    wish: Wish,
 ) -> Result<Response, Failure> {
     let mut conn = domain::db::session(app.pool()).await?;
-    let started = moves::start_if(&mut conn, owner, host, region, caller.actor(), if_revision).await?;
+    let started = moves::start_if(&mut conn, owner, host, region, caller.actor(), wish).await?;
     let started = conn.done(started).await?;
     app.hints().add(&started.queue, 1);
     let mut response = (StatusCode::ACCEPTED, Json(&started.moving)).into_response();

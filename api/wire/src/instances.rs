@@ -70,6 +70,20 @@ pub struct MoveRequest {
     /// The target region's code.
     #[schema(example = "uk")]
     pub region: String,
+    /// `auto`: the platform cuts by itself as soon as the move is ready, for tenants that cannot freeze their own writes.
+    /// `manual`, or absent: the move waits for its cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
+}
+
+/// Who lets a move be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cut {
+    /// The tenant, by the verb `cut`.
+    Manual,
+    /// The platform, as soon as it is ready.
+    Auto,
 }
 
 /// An instance to create.
@@ -216,4 +230,7 @@ pub struct EdgeRoute {
     pub host: String,
     /// The box.
     pub node: Uuid,
+    /// Where the instance answers, `host:port`; absent while its child does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }

@@ -18,13 +18,13 @@ mod why;
 pub use audit::AuditEvent;
 pub use client::{Answer, Client, Error, JobFilter, MoveFilter};
 pub use health::{Check, Readiness};
-pub use instances::{EdgeBox, EdgeRoute, Edges, Instance, Move, MoveRequest, NewInstance, Region, RegionRequest};
+pub use instances::{Cut, EdgeBox, EdgeRoute, Edges, Instance, Move, MoveRequest, NewInstance, Region, RegionRequest};
 pub use jobs::{
     Attempt, Batch, BatchItem, Batched, Job, JobState, Lease, LogLine, MAX_BATCH_JOBS, NewJob, Progress, Reason, Step,
 };
 pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
 pub use limits::{KindPause, Limits, LimitsRequest, Pause, QueueLimits, Rate, Resumed};
-pub use moves::{MoveStep, MoveView, Obstacle, RoundNumbers};
+pub use moves::{MoveStep, MoveView, Obstacle, RoundNumbers, Tail};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
 pub use why::{Why, WhyHolder, WhyReason};

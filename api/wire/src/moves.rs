@@ -29,6 +29,20 @@ pub struct MoveView {
     pub finished_at: Option<DateTime<Utc>>,
     /// How it ended: `moved` or `aborted`.
     pub outcome: Option<String>,
+    /// Whether the platform cuts it by itself as soon as it is ready.
+    pub cut_auto: bool,
+    /// When it was let be cut.
+    pub cut_at: Option<DateTime<Utc>>,
+    /// When it was asked to end.
+    pub aborted_at: Option<DateTime<Utc>>,
+    /// What the cut proved of the database that it left.
+    pub tail: Option<Tail>,
+    /// Since when the source's own database may be gone.
+    pub purge_began_at: Option<DateTime<Utc>>,
+    /// When the target began to serve.
+    pub landed_at: Option<DateTime<Utc>>,
+    /// When nothing of it was staged any more.
+    pub staging_deleted_at: Option<DateTime<Utc>>,
     /// The box that serves the instance.
     pub node_id: Option<Uuid>,
     /// The live job that carries it out.
@@ -43,6 +57,17 @@ pub struct MoveView {
     pub obstacle: Option<Obstacle>,
     /// Rounds in a row that failed.
     pub failures: u32,
+}
+
+/// The proof of the tail: restored at this transaction, the database is this file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tail {
+    /// The newest transaction, 16 hexadecimal digits.
+    pub txid: String,
+    /// The SHA-256 of the database file, lower-case hexadecimal.
+    pub sha256: String,
+    /// The file's size, bytes.
+    pub size: i64,
 }
 
 /// The numbers of one round.

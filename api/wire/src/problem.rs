@@ -75,6 +75,10 @@ codes! {
     JobConflict = "job_conflict", 409, "The job's state does not allow this";
     /// A move of this instance is in flight.
     MoveInFlight = "move_in_flight", 409, "A move is in flight";
+    /// No move of this instance is in flight.
+    NoMove = "no_move", 409, "No move is in flight";
+    /// The move cannot be cut yet.
+    MoveNotReady = "move_not_ready", 409, "The move is not ready";
     /// No box serves the instance yet.
     NotPlaced = "not_placed", 409, "No box has taken the instance yet";
     /// A record of the host exists already.

@@ -144,7 +144,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             })?;
         }
         Command::Move { app, host, region } => {
-            let request = MoveRequest { region };
+            let request = MoveRequest { region, cut: None };
             let moving = runtime::run(
                 api.call_about(&instance_of(&app, &host), |client| client.move_instance(&app, &host, &request)),
             )?;

@@ -173,7 +173,7 @@ async fn prove(
     dir: &Path,
     narrator: &Narrator,
 ) -> anyhow::Result<proof::Proof> {
-    let request = MoveRequest { region: UK.code.to_owned() };
+    let request = MoveRequest { region: UK.code.to_owned(), cut: None };
     let moving = client.move_instance(APP, HOST, &request).await.context("ask for the move")?;
     narrator.done(&format!("POST …/{HOST}/move {{\"region\": \"{}\"}}: {}", moving.to, moving.state));
     let mut journal = Journal::of_host(client, APP, HOST).await?;

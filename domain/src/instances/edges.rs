@@ -71,4 +71,7 @@ pub struct EdgeRoute {
     pub host: Host,
     /// The box.
     pub node: NodeId,
+    /// Where the instance answers, `host:port`; absent while its child does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }

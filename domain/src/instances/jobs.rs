@@ -69,5 +69,11 @@ pub fn land_job(id: InstanceId, region: &RegionCode) -> NewJob {
     // The region is part of the key: a landing that waits in a region without boxes must not block one elsewhere.
     NewJob::new(&land_spec(), serde_json::json!(LandArgs { instance_id: id }))
         .on(QueueName::of_region(region))
-        .unique(format!("{id}.{region}"))
+        .unique(land_key(id, region))
+}
+
+/// What makes a landing unique.
+#[must_use]
+pub fn land_key(id: InstanceId, region: &RegionCode) -> String {
+    format!("{id}.{region}")
 }

@@ -15,27 +15,29 @@
 use sqlx::{Connection as _, PgConnection};
 
 use crate::audit::{self, Actor};
-use crate::ids::{Host, InstanceId, NodeId, QueueName, RegionCode};
-use crate::lease::{Lease, LeaseLost};
+use crate::ids::{InstanceId, QueueName};
+use crate::lease::LeaseLost;
 use crate::{db, nodes, queue};
 
+mod boxes;
 mod edges;
 pub mod jobs;
+pub mod landing;
 pub mod moves;
 mod new;
 pub mod plan;
 pub mod record;
 mod refusal;
+pub mod source;
 mod store;
 
+pub use boxes::{BoxRoute, box_routes, may_start, publish_address, set_parked};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
+pub use landing::{Landfall, Landing, land, requeue_landings};
 pub use new::NewInstance;
 pub use record::{InstanceKind, Record, RecordMove, Role};
 pub use refusal::{Refusal, RefusalClass};
 pub use store::{coordinates, edges, get, list};
-
-/// Most records without a route that one sweep takes on.
-const SWEEP_LIMIT: i64 = 500;
 
 /// Why an instance's verb or a box's write failed.
 #[derive(Debug, thiserror::Error)]
@@ -114,86 +116,6 @@ pub async fn create(conn: &mut PgConnection, new: &NewInstance, actor: Actor) ->
     }
     .await;
     db::finish(tx, done).await
-}
-
-/// What became of a landing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Landing {
-    /// The route is minted: this box serves the host.
-    Minted {
-        /// The host.
-        host: Host,
-    },
-    /// This box served it already.
-    Already {
-        /// The host.
-        host: Host,
-    },
-    /// Another box serves it.
-    Elsewhere {
-        /// The box.
-        node: NodeId,
-    },
-    /// The record's region is not this box's (M-037).
-    OutOfScope {
-        /// Where the record is.
-        region: RegionCode,
-    },
-    /// A move is in flight: whoever serves the host goes on, nobody else begins.
-    Moving,
-    /// No such record.
-    Gone,
-}
-
-/// Mints the route of a record on a box, under the lease of its landing.
-///
-/// One transaction. A record of another region, one whose move is in flight, or one that another box serves is left
-/// alone; a second try is answered with [`Landing::Already`].
-///
-/// # Errors
-/// [`Error::LeaseLost`], or the database's.
-pub async fn land(conn: &mut PgConnection, lease: Lease, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let landing = land_inside(&mut tx, id, node).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(landing)
-    }
-    .await;
-    db::finish(tx, done).await
-}
-
-async fn land_inside(conn: &mut PgConnection, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
-    let Some(own) = store::region_of_node(conn, node).await? else {
-        return Ok(Landing::Gone);
-    };
-    let Some(place) = store::lock_place(conn, id).await? else {
-        return Ok(Landing::Gone);
-    };
-    if place.region != own {
-        return Ok(Landing::OutOfScope { region: place.region });
-    }
-    match store::route(conn, &place.host).await? {
-        Some(held) if held == node => return Ok(Landing::Already { host: place.host }),
-        Some(held) => return Ok(Landing::Elsewhere { node: held }),
-        None => {}
-    }
-    if moves::is_open(conn, &place.host).await? {
-        return Ok(Landing::Moving);
-    }
-    store::mint(conn, id, &place.host, node).await?;
-    nodes::bump_serial(conn, &own).await?;
-    Ok(Landing::Minted { host: place.host })
-}
-
-/// Enqueues a landing for every record that no box serves and that no move holds, at most 500 at a time; returns the
-/// queue of each that is new. Safe from any worker at any time: a record has at most one landing.
-///
-/// # Errors
-/// The database's, or the queue's.
-pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
-    let unserved = store::without_landing(conn, SWEEP_LIMIT).await?;
-    enqueue_missing(conn, unserved.iter().map(|(id, region)| jobs::land_job(*id, region)).collect()).await
 }
 
 /// The queues of those jobs that were not there.

@@ -61,6 +61,15 @@ pub enum Refusal {
         /// How far it is.
         state: StoredState,
     },
+    /// There is nothing to cut or to abort.
+    #[error("no move of this instance is in flight")]
+    NoMove,
+    /// M-026.
+    #[error("the move to {to} is not ready yet: what is staged does not equal the source")]
+    NotReady {
+        /// Where it goes.
+        to: RegionCode,
+    },
     /// It changed since the caller read it.
     #[error("the record is at revision {found}, not {expected}: read it again")]
     Stale {
@@ -94,6 +103,8 @@ impl Refusal {
             Self::RegionUnarmed(_) => "region_unarmed",
             Self::RegionCannotHost(_) => "region_cannot_host",
             Self::InFlight { .. } => "move_in_flight",
+            Self::NoMove => "no_move",
+            Self::NotReady { .. } => "move_not_ready",
             Self::Stale { .. } => "stale_revision",
             Self::NotPlaced => "not_placed",
             Self::HostTaken => "host_taken",
@@ -115,7 +126,9 @@ impl Refusal {
             | Self::RegionUnknown(_)
             | Self::RegionUnarmed(_)
             | Self::RegionCannotHost(_) => RefusalClass::Invalid,
-            Self::InFlight { .. } | Self::NotPlaced | Self::HostTaken => RefusalClass::Conflict,
+            Self::InFlight { .. } | Self::NoMove | Self::NotReady { .. } | Self::NotPlaced | Self::HostTaken => {
+                RefusalClass::Conflict
+            }
             Self::Stale { .. } => RefusalClass::Stale,
         }
     }

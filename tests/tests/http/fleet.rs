@@ -1,5 +1,7 @@
 //! Two regions with a box each, an application's key, and the doors of instances.
 
+use std::time::Duration;
+
 use domain::authority::IdentityKind;
 use domain::ids::{QueueName, WorkerId};
 use domain::instances::jobs::LandArgs;
@@ -14,7 +16,7 @@ pub const HOST: &str = "ledger.acme.example";
 pub const DOOR: &str = "/v1/apps/acme/instances/ledger.acme.example/move";
 
 pub fn to(region: &str) -> MoveRequest {
-    MoveRequest { region: region.to_owned() }
+    MoveRequest { region: region.to_owned(), cut: None }
 }
 
 pub fn new_instance(host: &str, region: &str) -> NewInstance {
@@ -71,13 +73,21 @@ impl Fleet {
         let worker = domain::queue::WorkerSpec {
             worker: WorkerId::generate(),
             queues: vec![QueueName::of_region(&self.eu.region)],
-            kinds: vec![(domain::instances::jobs::land_spec().kind, std::time::Duration::from_secs(30))],
+            kinds: vec![(domain::instances::jobs::land_spec().kind, Duration::from_secs(30))],
         };
         let leased =
             domain::queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased").pop().expect("a landing");
         let args: LandArgs = serde_json::from_value(leased.args).expect("the arguments");
-        domain::instances::land(&mut conn, leased.lease, args.instance_id, self.eu.id).await.expect("landed");
+        let (lease, id, node) = (leased.lease, args.instance_id, self.eu.id);
+        domain::instances::land(&mut conn, lease, id, node).await.expect("taken");
+        let served = domain::instances::landing::serve(&mut conn, lease, id, node, None, Duration::ZERO).await;
+        assert!(served.expect("an answer"), "it serves");
         self.client().instance(APP, &new.host).await.expect("found")
+    }
+
+    /// Runs a statement of the test's own.
+    pub async fn sql(&self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(self.server.db.pool()).await.expect("the test's statement");
     }
 
     /// Everything that a refused call must leave as it was.

@@ -61,7 +61,9 @@ async fn a_body_without_a_region_is_refused_with_400() {
         r#"{"region": null}"#,
         r#"{"region": ["uk"]}"#,
         r#"{"region": "uk", "region": "uk"}"#,
-        r#"{"region": "uk", "cut": "auto"}"#,
+        r#"{"region": "uk", "cut": "soon"}"#,
+        r#"{"region": "uk", "cut": true}"#,
+        r#"{"region": "uk", "freeze": true}"#,
     ] {
         let request = fleet.server.request("POST", DOOR).header("content-type", "application/json");
         let told = Told::by(request.body(body)).await;

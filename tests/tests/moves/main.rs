@@ -1,5 +1,6 @@
 //! Instances and their moves: the record, the verb, the box's passes, on a real database and an S3 in this process.
 
+mod abort;
 mod live;
 mod race;
 mod record;
@@ -8,3 +9,4 @@ mod scope;
 mod support;
 mod sweeps;
 mod verb;
+mod verbs;

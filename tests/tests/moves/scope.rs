@@ -1,8 +1,11 @@
 //! Who acts on what: boxes, regions, routes, and what a region publishes.
 
+use std::time::Duration;
+
 use domain::ids::NodeId;
 use domain::instances::{self, EdgesDocument, Landing};
 use domain::nodes::{self, Bucket, Capabilities};
+use domain::queue;
 use serde_json::json;
 use workers::node::NodeError;
 
@@ -23,10 +26,18 @@ async fn a_box_lands_only_records_of_its_own_region() {
     assert_eq!(fleet.dump().await, before);
     let serial = fleet.serial("eu").await;
     let landing = instances::land(&mut conn, leased.lease, id, fleet.eu.id()).await.expect("an answer");
-    assert_eq!(landing, Landing::Minted { host: host(HOST) });
+    let Landing::Begun(fall) = &landing else { panic!("the box takes it: {landing:?}") };
+    assert_eq!((&fall.host, fall.served_before, &fall.pending), (&host(HOST), false, &None));
     assert_eq!(fleet.serial("eu").await, serial + 1, "the edges look again");
     let again = instances::land(&mut conn, leased.lease, id, fleet.eu.id()).await.expect("an answer");
-    assert_eq!(again, Landing::Already { host: host(HOST) }, "a landing that runs twice ends in the same state");
+    assert_eq!(again, landing, "a landing that runs twice ends in the same state");
+    let job = queue::get(&mut conn, leased.lease.job).await.expect("an answer").expect("the job");
+    assert_eq!(job.queue, fleet.eu.queues()[0], "it goes on as work of the box");
+    let (lease, node) = (leased.lease, fleet.eu.id());
+    let served = instances::landing::serve(&mut conn, lease, id, node, None, Duration::ZERO).await.expect("an answer");
+    assert!(served);
+    let again = instances::land(&mut conn, leased.lease, id, fleet.eu.id()).await.expect("an answer");
+    assert_eq!(again, Landing::Serving { host: host(HOST), staged: Vec::new() });
     let second = fleet.register(fleet.config("eu-2", "eu")).await.expect("another box");
     let other = instances::land(&mut conn, leased.lease, id, second.id()).await.expect("an answer");
     assert_eq!(other, Landing::Elsewhere { node: fleet.eu.id() });

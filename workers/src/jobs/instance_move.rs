@@ -34,6 +34,7 @@ use crate::chain::chain;
 use crate::mirror::{Mirror, MirrorError, Pair, PassReport};
 use crate::node::NodeContext;
 
+mod abort;
 mod journal;
 mod report;
 
@@ -42,6 +43,10 @@ use report::Narrator;
 
 /// Times that one run decides anew after it lost a compare-and-set, before it snoozes.
 const MAX_DECISIONS: u32 = 4;
+/// Pause between two looks at the move's state while a round runs.
+const STATE_LOOK: Duration = Duration::from_secs(1);
+/// Rows of the journal of copies that one statement removes.
+const FORGET_AT_ONCE: u16 = 10_000;
 
 /// Moves instances away from one box.
 #[derive(Debug, Clone)]
@@ -77,7 +82,7 @@ impl InstanceMove {
             finished: found.finished_at.is_some(),
         };
         match policy::pass(sight, self.node.id(), self.node.region()) {
-            Pass::Over => Ok(Turn::End(Done::Complete(json!({"outcome": found.outcome, "rounds": found.round})))),
+            Pass::Over => self.tidy(&found, context).await,
             Pass::NotOurs => {
                 // The sweep gives the move to the box that serves the host.
                 Ok(Turn::End(Done::Complete(json!({"outcome": "handed_over", "node_id": found.node}))))
@@ -92,6 +97,11 @@ impl InstanceMove {
                 self.blocked(&found, context, "state_unknown", message).await
             }
             Pass::Mirror(state) => self.mirror(&found, state, context).await,
+            Pass::Abort => self.abort(&found, context).await,
+            Pass::Cut => {
+                let message = "this version cannot cut: upgrade the worker".to_owned();
+                self.blocked(&found, context, "state_unknown", message).await
+            }
         }
     }
 
@@ -149,7 +159,7 @@ impl InstanceMove {
         };
         let journal = MoveJournal::new(self.pool.clone(), context.clone(), found.id);
         let narrator = Narrator::new(context.clone(), found, round);
-        match run_pass(&mirror, &journal, &narrator, context).await {
+        match self.run_pass(found, &mirror, (&journal, &narrator), context).await {
             Ok(report) => self.after_round(found, state, round, &report, &narrator, context).await,
             Err(error) => self.after_failure(found, round, error, &narrator, context).await,
         }
@@ -203,13 +213,15 @@ impl InstanceMove {
                 let end = RoundEnd {
                     outcome: "cancelled",
                     numbers: None,
-                    evidence: json!({"why": "the worker stops"}),
+                    evidence: json!({"why": "the worker stops, or the move's state changed"}),
                     obstacle: found.status.obstacle.clone(),
                     bearing: Bearing::Neutral,
                 };
                 let status = self.end_round(found, round, &end, context).await?;
                 context.check()?;
-                return Ok(self.snooze_after(&end, &status));
+                // Neither the job nor its worker is to stop: the move's state is another.
+                let stops = context.cancel.is_cancelled() || context.draining.is_cancelled();
+                return Ok(if stops { self.snooze_after(&end, &status) } else { Turn::Again });
             }
             MirrorError::Transient { .. }
             | MirrorError::Permanent { .. }
@@ -277,6 +289,55 @@ impl InstanceMove {
         stands(conn, ()).await
     }
 
+    /// Runs one pass until its end, or until the job or the worker should stop, or the move leaves the states in which
+    /// rounds run: an abort or a cut waits for no long round.
+    async fn run_pass(
+        &self,
+        found: &Move,
+        mirror: &Mirror,
+        (journal, narrator): (&MoveJournal, &Narrator),
+        context: &JobContext,
+    ) -> Result<PassReport, MirrorError> {
+        let stop = CancellationToken::new();
+        // Boxed: a pass is a deep future, and the job that holds it need not be one.
+        let mut pass = Box::pin(mirror.pass(journal, narrator, &stop));
+        tokio::select! {
+            report = &mut pass => return report,
+            () = context.cancel.cancelled() => {}
+            () = context.draining.cancelled() => {}
+            () = self.no_longer_mirrors(found.id) => {}
+        }
+        // The pass stops between requests and records the copies under way.
+        stop.cancel();
+        pass.await
+    }
+
+    /// Waits until rounds may no longer run. What cannot be read is looked at again: the pass has its own errors.
+    async fn no_longer_mirrors(&self, id: MoveId) {
+        loop {
+            tokio::time::sleep(STATE_LOOK).await;
+            let Ok(mut conn) = db::session(&self.pool).await else { continue };
+            let Ok(found) = moves::get(&mut conn, id).await else { continue };
+            let state = found.filter(|found| found.finished_at.is_none()).and_then(|found| found.state.known());
+            if !state.is_some_and(MoveState::mirrors) {
+                return;
+            }
+        }
+    }
+
+    /// What is left to do of a move that is over: its route, if the record is elsewhere now, and its journal of copies.
+    async fn tidy(&self, found: &Move, context: &JobContext) -> Result<Turn, JobError> {
+        let mut conn = self.connection().await?;
+        moves::retire_route(&mut conn, &found.host, self.node.id()).await.map_err(anyhow::Error::new)?;
+        stands(conn, ()).await?;
+        let mut conn = self.connection().await?;
+        while moves::forget_some_keys(&mut conn, found.id, FORGET_AT_ONCE).await.map_err(anyhow::Error::new)? {
+            context.check()?;
+        }
+        stands(conn, ()).await?;
+        Ok(Turn::End(Done::Complete(json!({"outcome": found.outcome, "rounds": found.round}))))
+    }
+
     fn interval(&self) -> Duration {
         self.node.config().round_interval
     }
@@ -315,28 +376,8 @@ fn snooze(after: Duration) -> Turn {
     Turn::End(Done::Snooze { after })
 }
 
-/// Runs one pass until its end, or until the job or the worker should stop.
-async fn run_pass(
-    mirror: &Mirror,
-    journal: &MoveJournal,
-    narrator: &Narrator,
-    context: &JobContext,
-) -> Result<PassReport, MirrorError> {
-    let stop = CancellationToken::new();
-    // Boxed: a pass is a deep future, and the job that holds it need not be one.
-    let mut pass = Box::pin(mirror.pass(journal, narrator, &stop));
-    tokio::select! {
-        report = &mut pass => return report,
-        () = context.cancel.cancelled() => {}
-        () = context.draining.cancelled() => {}
-    }
-    // The pass stops between requests and records the copies under way.
-    stop.cancel();
-    pass.await
-}
-
 /// Tells the runner of a refused write, and what the handler must do about any other failure.
-fn told<T>(context: &JobContext, written: Result<T, instances::Error>) -> Result<T, JobError> {
+pub(super) fn told<T>(context: &JobContext, written: Result<T, instances::Error>) -> Result<T, JobError> {
     match written {
         Ok(value) => Ok(value),
         Err(instances::Error::LeaseLost(_)) => {

@@ -9,6 +9,7 @@ pub use crate::runner::{Done, Job, JobContext, JobError, Registry};
 
 pub mod instance_land;
 pub mod instance_move;
+mod sweep;
 pub mod system_noop;
 pub mod system_sleep;
 

@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub(super) fn list(&self, prefix: &str) -> Listing {
+    pub(crate) fn list(&self, prefix: &str) -> Listing {
         self.store.list(&self.bucket, prefix)
     }
 

@@ -56,6 +56,8 @@ pub struct NodeConfig {
     pub tuning: Tuning,
     /// Copies at once, of all moves together.
     pub limits: LimitSettings,
+    /// How long the replica that a move left behind is kept after its landing serves; zero purges it right away.
+    pub undo_window: Duration,
 }
 
 impl NodeConfig {
@@ -74,6 +76,7 @@ impl NodeConfig {
             mirror: mirror::Settings::default(),
             tuning: Tuning::default(),
             limits: LimitSettings::default(),
+            undo_window: domain::instances::moves::policy::UNDO_WINDOW,
         }
     }
 }

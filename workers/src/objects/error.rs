@@ -110,7 +110,7 @@ impl Error {
 
     /// Whether one call should try again by itself. A listing that contradicts itself ends its round instead: pages
     /// are not atomic, so there is nothing to resume.
-    pub(super) const fn is_worth_a_retry(&self) -> bool {
+    pub(crate) const fn is_worth_a_retry(&self) -> bool {
         self.is_transient() && !matches!(self, Self::ListingTruncated | Self::ListingInvalid(_))
     }
 

@@ -71,6 +71,22 @@ impl Client {
         self.act(&["v1", "apps", app, "instances", host, "move"], to, None).await
     }
 
+    /// Lets a ready move be cut.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cut_move(&self, app: &str, host: &str) -> Result<Move, Error> {
+        Ok(self.send(self.request(Method::POST, &["v1", "apps", app, "instances", host, "move", "cut"])).await?.value)
+    }
+
+    /// Ends a move that is not being cut.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn abort_move(&self, app: &str, host: &str) -> Result<Move, Error> {
+        Ok(self.send(self.request(Method::DELETE, &["v1", "apps", app, "instances", host, "move"])).await?.value)
+    }
+
     /// An instance's moves, newest first.
     ///
     /// # Errors

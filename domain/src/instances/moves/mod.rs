@@ -21,12 +21,19 @@ use crate::lease::Fence;
 use crate::nodes::{self, Bucket};
 use crate::queue;
 
+mod cutting;
 pub mod policy;
 mod rounds;
 mod state;
 mod status;
-mod store;
+pub(in crate::instances) mod store;
+mod tail;
+mod verbs;
 
+pub use cutting::{
+    Flipped, Swept, begin_purge, begin_step, clear, close_route, cut_by_itself, end_step, flip, forget_some_keys,
+    note_swept, record_tail, retire_route, swept,
+};
 pub use rounds::{Cas, Round, RoundEnd, begin_round, end_round, note_obstacle, pin_target, promote};
 pub use state::{MoveState, StoredState};
 pub use status::{Obstacle, RoundNumbers, Status};
@@ -34,6 +41,8 @@ pub use store::keys::{forget_keys, keys_page, record_keys};
 pub use store::list::list;
 pub use store::marks::change_mark;
 pub use store::read::{get, is_open, of_instance, open_of_host, steps};
+pub use tail::Tail;
+pub use verbs::{Accepted, abort, cut};
 
 /// Tries of a start whose move met another that ended at once.
 const MAX_TRIES: usize = 3;
@@ -73,6 +82,20 @@ pub struct Move {
     pub finished_at: Option<Timestamp>,
     /// How: `moved` or `aborted`.
     pub outcome: Option<String>,
+    /// Whether the platform cuts it by itself as soon as it is ready.
+    pub cut_auto: bool,
+    /// When it was let be cut.
+    pub cut_at: Option<Timestamp>,
+    /// When it was asked to end.
+    pub aborted_at: Option<Timestamp>,
+    /// What the cut proved of the tail.
+    pub tail: Option<Tail>,
+    /// Since when the source's own database may be gone.
+    pub purge_began_at: Option<Timestamp>,
+    /// When the target began to serve.
+    pub landed_at: Option<Timestamp>,
+    /// When nothing of it was staged any more.
+    pub staging_deleted_at: Option<Timestamp>,
     /// The box that serves the host.
     pub node: Option<NodeId>,
     /// The live job that carries it out.
@@ -171,10 +194,19 @@ pub async fn start(
     to: &str,
     actor: Actor,
 ) -> Result<Started, Error> {
-    start_if(conn, app, host, to, actor, None).await
+    start_if(conn, app, host, to, actor, Wish::default()).await
 }
 
-/// As [`start`], only where the record is at this revision.
+/// How a move is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wish {
+    /// Only where the record is at this revision.
+    pub if_revision: Option<i64>,
+    /// The platform cuts it by itself as soon as it is ready, for tenants without a freeze of their own (M-127).
+    pub cut_auto: bool,
+}
+
+/// As [`start`], as it is wished.
 ///
 /// # Errors
 /// As [`start`], and [`Refusal::Stale`] right after what does not exist.
@@ -184,11 +216,11 @@ pub async fn start_if(
     host: &Host,
     to: &str,
     actor: Actor,
-    if_revision: Option<i64>,
+    wish: Wish,
 ) -> Result<Started, Error> {
     for _ in 0..MAX_TRIES {
         let mut tx = conn.begin().await?;
-        match start_inside(&mut tx, app, host, to, actor, if_revision).await {
+        match start_inside(&mut tx, app, host, to, actor, wish).await {
             Ok(started) => {
                 tx.commit().await?;
                 return Ok(started);
@@ -218,10 +250,10 @@ async fn start_inside(
     host: &Host,
     to: &str,
     actor: Actor,
-    if_revision: Option<i64>,
+    wish: Wish,
 ) -> Result<Started, Error> {
     let record = store::write::lock_record(conn, app, host).await?.ok_or(Refusal::NotFound)?;
-    if let Some(expected) = if_revision.filter(|expected| *expected != record.revision) {
+    if let Some(expected) = wish.if_revision.filter(|expected| *expected != record.revision) {
         return Err(Refusal::Stale { expected, found: record.revision }.into());
     }
     let code = RegionCode::new(to).ok();
@@ -244,12 +276,15 @@ async fn start_inside(
     policy::gate_move(&movable, to, target.as_ref())?;
     let (Some(node), Some(code)) = (record.node, code) else { return Err(Refusal::NotPlaced.into()) };
     let id = MoveId::generate();
-    store::write::insert(conn, id, record.id, host, &record.region, &code).await?;
+    store::write::insert(conn, id, (record.id, host), (&record.region, &code), wish.cut_auto).await?;
     store::write::touch_record(conn, record.id).await?;
     nodes::bump_serial(conn, &record.region).await?;
     let new = jobs::move_job(id, node);
     let job = queue::enqueue(conn, &new).await?.job();
-    let detail = serde_json::json!({"move_id": id, "from": record.region, "to": code});
+    let mut detail = serde_json::json!({"move_id": id, "from": record.region, "to": code});
+    if wish.cut_auto {
+        detail["cut"] = "auto".into();
+    }
     let subject = host.to_string();
     let event =
         audit::Event { actor, action: "instance.move", subject_kind: "instance", subject, reason: None, detail };

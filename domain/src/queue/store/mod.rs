@@ -20,6 +20,7 @@ pub mod renew;
 pub mod rescue;
 pub mod settle;
 pub mod settle_in;
+pub mod steer;
 pub mod strays;
 pub mod submit;
 pub mod under_lease;

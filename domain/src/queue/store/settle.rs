@@ -204,7 +204,8 @@ pub(super) async fn record(
                        when a.outcome = 'discarded' and not j.protected then 'discarded'
                        when a.outcome = 'failed' and not j.protected and j.attempt >= j.max_attempts then 'discarded'
                        when a.outcome in ('failed', 'discarded') then 'retryable'
-                       when a.outcome = 'snoozed' and a.after_ms > 0 then 'scheduled'
+                       when a.outcome = 'snoozed' and a.after_ms > 0 and j.nudged_fence is distinct from j.fence
+                       then 'scheduled'
                        else 'available'
                    end as to_state
               from asked a
@@ -256,6 +257,7 @@ pub(super) async fn record(
                    attempt = case when h.outcome in ('snoozed', 'released') then j.attempt - 1 else j.attempt end,
                    run_at = case
                                 when h.outcome = 'released' then j.run_at
+                                when h.outcome = 'snoozed' and h.to_state = 'available' then (select lh_now())
                                 else (select lh_now())
                                      -- A protected job that gave up waits long; it is never thrown away.
                                      + greatest(h.after_ms, case h.outcome when 'discarded' then 60000 else 0 end)

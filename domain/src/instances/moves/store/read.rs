@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
 use crate::instances::jobs;
-use crate::instances::moves::{Move, MoveStep, Status, StoredState};
+use crate::instances::moves::{Move, MoveStep, Status, StoredState, Tail};
 use crate::lease::Fence;
 use crate::nodes::Bucket;
 
@@ -82,7 +82,8 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
                m.host as "host: Host", i.region as "region: RegionCode", m.from_region as "from: RegionCode",
                m.to_region as "to: RegionCode", m.state, m.requested_at, m.ready_at, m.target_bucket,
                m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at, m.outcome,
-               r.node_id as "node?: NodeId", j.id as "job?: JobId"
+               m.cut_auto, m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
+               m.staging_deleted_at, r.node_id as "node?: NodeId", j.id as "job?: JobId"
           from moves m
           join instances i on i.id = m.instance_id
           left join routes r on r.host = m.host
@@ -113,10 +114,21 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
             status: r.status.0,
             finished_at: r.finished_at,
             outcome: r.outcome,
+            cut_auto: r.cut_auto,
+            cut_at: r.cut_at,
+            aborted_at: r.aborted_at,
+            tail: tail(r.tail_txid, r.tail_sha256, r.tail_size),
+            purge_began_at: r.purge_began_at,
+            landed_at: r.landed_at,
+            staging_deleted_at: r.staging_deleted_at,
             node: r.node,
             job: r.job,
         })
         .collect())
+}
+
+pub(in crate::instances) fn tail(txid: Option<String>, sha256: Option<String>, size: Option<i64>) -> Option<Tail> {
+    Some(Tail { txid: txid?, sha256: sha256?, size: size? })
 }
 
 /// The journal of a move, newest first, rows before `before`, at most `limit`.

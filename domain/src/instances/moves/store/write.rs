@@ -80,15 +80,14 @@ pub(in crate::instances::moves) async fn lock_record_of(
 pub(in crate::instances::moves) async fn insert(
     conn: &mut PgConnection,
     id: MoveId,
-    instance: InstanceId,
-    host: &Host,
-    from: &RegionCode,
-    to: &RegionCode,
+    (instance, host): (InstanceId, &Host),
+    (from, to): (&RegionCode, &RegionCode),
+    cut_auto: bool,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
         r#"
-        insert into moves (id, instance_id, host, from_region, to_region, state, requested_at)
-        values ($1, $2, $3, $4, $5, $6, (select lh_now()))
+        insert into moves (id, instance_id, host, from_region, to_region, state, cut_auto, requested_at)
+        values ($1, $2, $3, $4, $5, $6, $7, (select lh_now()))
         "#,
         id.0,
         instance.0,
@@ -96,6 +95,7 @@ pub(in crate::instances::moves) async fn insert(
         from.as_str(),
         to.as_str(),
         MoveState::Preparing.as_str(),
+        cut_auto,
     )
     .execute(conn)
     .await?;
@@ -236,7 +236,7 @@ pub(in crate::instances::moves) async fn set_status(
 }
 
 /// Opens a row of the journal; returns its number.
-pub(in crate::instances::moves) async fn open_step(
+pub(in crate::instances) async fn open_step(
     conn: &mut PgConnection,
     lease: Lease,
     id: MoveId,
@@ -285,7 +285,7 @@ pub(in crate::instances::moves) async fn close_step(
 }
 
 /// A step that begins and ends in its own transaction.
-pub(in crate::instances::moves) async fn one_step(
+pub(in crate::instances) async fn one_step(
     conn: &mut PgConnection,
     lease: Lease,
     id: MoveId,

@@ -1,16 +1,21 @@
+//! The SQL of records, and of what is read of regions.
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
+use super::NewInstance;
 use super::edges::{EdgeBox, EdgeRoute, EdgesDocument, MAX_HOSTS};
 use super::moves::StoredState;
 use super::record::{InstanceKind, Record, RecordMove, Role};
-use super::{NewInstance, jobs};
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::nodes::{self, Bucket};
+
+pub(super) mod boxes;
+pub(super) mod landing;
 
 /// Inserts a record; `false` where the host is taken.
 pub(super) async fn insert(conn: &mut PgConnection, id: InstanceId, new: &NewInstance) -> Result<bool, sqlx::Error> {
@@ -132,82 +137,13 @@ fn moving(
     Some(RecordMove { to: to?, state: StoredState::from(state?), requested_at: requested_at?, ready_at })
 }
 
-/// What a box may serve: a record's host and region.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) host: Host,
-    pub(super) region: RegionCode,
-}
-
-/// The record stays locked until the transaction ends.
-pub(super) async fn lock_place(conn: &mut PgConnection, id: InstanceId) -> Result<Option<Place>, sqlx::Error> {
-    sqlx::query_as!(
-        Place,
-        r#"
-        select host as "host: Host", region as "region: RegionCode" from instances where id = $1 for no key update
-        "#,
-        id.0,
-    )
-    .fetch_optional(conn)
-    .await
-}
-
-pub(super) async fn region_of_node(conn: &mut PgConnection, id: NodeId) -> Result<Option<RegionCode>, sqlx::Error> {
+pub(in crate::instances) async fn region_of_node(
+    conn: &mut PgConnection,
+    id: NodeId,
+) -> Result<Option<RegionCode>, sqlx::Error> {
     sqlx::query_scalar!(r#"select region as "region: RegionCode" from nodes where id = $1 for key share"#, id.0)
         .fetch_optional(conn)
         .await
-}
-
-pub(super) async fn route(conn: &mut PgConnection, host: &Host) -> Result<Option<NodeId>, sqlx::Error> {
-    sqlx::query_scalar!(r#"select node_id as "node: NodeId" from routes where host = $1"#, host.as_str())
-        .fetch_optional(conn)
-        .await
-}
-
-/// The record is locked by the caller, so no other route of the host can appear in between.
-pub(super) async fn mint(
-    conn: &mut PgConnection,
-    id: InstanceId,
-    host: &Host,
-    node: NodeId,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        r#"
-        insert into routes (host, instance_id, node_id, status, created_at)
-        values ($1, $2, $3, 'serving', (select lh_now()))
-        "#,
-        host.as_str(),
-        id.0,
-        node.0,
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Records that no box serves, no move holds, and no live landing of their region is on its way for.
-pub(super) async fn without_landing(
-    conn: &mut PgConnection,
-    limit: i64,
-) -> Result<Vec<(InstanceId, RegionCode)>, sqlx::Error> {
-    let rows = sqlx::query!(
-        r#"
-        select i.id as "id: InstanceId", i.region as "region: RegionCode"
-          from instances i
-         where not exists (select from routes r where r.host = i.host)
-           and not exists (select from moves m where m.host = i.host and m.finished_at is null)
-           and not exists (
-                   select from jobs j where j.kind = $1 and j.unique_key = i.id::text || '.' || i.region
-               )
-         order by i.id
-         limit $2
-        "#,
-        jobs::LAND_KIND,
-        limit,
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|r| (r.id, r.region)).collect())
 }
 
 /// The region's bucket, once a box of it published it.
@@ -242,7 +178,7 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
     let mut routes = sqlx::query_as!(
         EdgeRoute,
         r#"
-        select r.host as "host: Host", r.node_id as "node: NodeId"
+        select r.host as "host: Host", r.node_id as "node: NodeId", r.address
           from routes r
           join nodes n on n.id = r.node_id
          where n.region = $1

@@ -5,102 +5,22 @@ use std::time::Duration;
 use super::state::MoveState;
 use super::{Obstacle, StoredState};
 use crate::ids::{NodeId, RegionCode};
-use crate::instances::Refusal;
-use crate::instances::record::{InstanceKind, Role};
-use crate::nodes::{Bucket, Region};
+use crate::nodes::Bucket;
+
+mod gate;
+
+pub use gate::{Movable, gate_move, gate_record, gate_region, gate_verb};
 
 /// The wait between two rounds (M-043).
 pub const ROUND_INTERVAL: Duration = Duration::from_secs(30);
 /// The longest wait after rounds that failed one after another.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
+/// How long the replica that a move left behind is kept after its landing serves.
+pub const UNDO_WINDOW: Duration = Duration::from_secs(24 * 3600);
+
 /// How many intervals a move waits that somebody must help on.
 const BLOCKED_INTERVALS: u32 = 4;
-
-/// What the gate of the verbs looks at.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Movable<'a> {
-    /// What the record describes.
-    pub kind: InstanceKind,
-    /// What runs it.
-    pub backing: &'a str,
-    /// Whether it is written, or follows another.
-    pub role: Role,
-    /// How its boxes are chosen.
-    pub placement: Option<&'a str>,
-    /// The pool that it is bound to.
-    pub pool: &'a str,
-    /// Whether it may be parked.
-    pub hibernate: bool,
-    /// Where it is.
-    pub region: &'a RegionCode,
-    /// The move in flight: where to, and how far.
-    pub open: Option<(&'a RegionCode, &'a StoredState)>,
-    /// Whether a box serves it.
-    pub placed: bool,
-}
-
-/// Whether the instance may move at all: the same for every verb of the move (M-020…M-024, M-117).
-///
-/// # Errors
-/// The first fault in the stated order.
-pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
-    match record.kind {
-        InstanceKind::Instance => {}
-        InstanceKind::Unit | InstanceKind::Addr | InstanceKind::Static | InstanceKind::Everywhere => {
-            return Err(Refusal::Kind(record.kind));
-        }
-    }
-    if record.backing != "exec" {
-        return Err(Refusal::Backing(record.backing.to_owned()));
-    }
-    match record.role {
-        Role::Original => {}
-        Role::Replica => return Err(Refusal::Replica),
-    }
-    if let Some(placement) = record.placement {
-        return Err(Refusal::Placement(placement.to_owned()));
-    }
-    if !record.pool.is_empty() {
-        return Err(Refusal::Pool(record.pool.to_owned()));
-    }
-    if !record.hibernate {
-        return Err(Refusal::NeverHibernates);
-    }
-    Ok(())
-}
-
-/// Whether an instance may be placed in this region (M-016): dormant plays no part.
-///
-/// # Errors
-/// What is missing.
-pub fn gate_region(asked: &str, region: Option<&Region>) -> Result<(), Refusal> {
-    match region {
-        None => Err(Refusal::RegionUnknown(asked.to_owned())),
-        Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
-        Some(region) if !region.can_host => Err(Refusal::RegionCannotHost(region.code.clone())),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Whether a move to `asked` may begin (M-015…M-024): record, then region, then what is in flight.
-///
-/// # Errors
-/// The first fault in that order.
-pub fn gate_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Result<(), Refusal> {
-    gate_record(record)?;
-    if record.region.as_str() == asked {
-        return Err(Refusal::SameRegion(record.region.clone()));
-    }
-    gate_region(asked, target)?;
-    if let Some((to, state)) = record.open {
-        return Err(Refusal::InFlight { to: to.clone(), state: state.clone() });
-    }
-    if !record.placed {
-        return Err(Refusal::NotPlaced);
-    }
-    Ok(())
-}
 
 /// What one pass sees of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +40,10 @@ pub struct Sight<'a> {
 pub enum Pass {
     /// Run a round.
     Mirror(MoveState),
+    /// Go on with the cut.
+    Cut,
+    /// Go on with the abort.
+    Abort,
     /// The move is over: the job's story, too.
     Over,
     /// Another box serves the host, or none: this box does nothing, and the sweep gives the move to its owner (M-038).
@@ -144,7 +68,9 @@ pub fn pass(sight: Sight<'_>, node: NodeId, own_region: &RegionCode) -> Pass {
     }
     match sight.state.known() {
         Some(state) if state.mirrors() => Pass::Mirror(state),
-        Some(_) | None => Pass::NoAction(sight.state.clone()),
+        Some(MoveState::Cutting) => Pass::Cut,
+        Some(MoveState::Aborting) => Pass::Abort,
+        Some(MoveState::Preparing | MoveState::Ready) | None => Pass::NoAction(sight.state.clone()),
     }
 }
 
@@ -199,6 +125,15 @@ pub const fn wait_while_blocked(interval: Duration) -> Duration {
     interval.saturating_mul(BLOCKED_INTERVALS)
 }
 
+/// How long after the first sweep of an abort the second one comes: when nothing that was sent under an earlier lease can
+/// still arrive. S3 knows no fence, so a worker that lost its lease may have a request under way (M-084).
+///
+/// `loose`: a round was cut short, and with it perhaps a copy, which may take as long as a copy may.
+#[must_use]
+pub fn second_sweep_after(lease: Duration, request: Duration, copy: Duration, loose: bool) -> Duration {
+    lease + if loose { copy.max(request) } else { request }
+}
+
 /// Where a round may stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target<'a> {
@@ -236,92 +171,6 @@ mod tests {
         RegionCode::new(text).unwrap()
     }
 
-    fn region(text: &str, armed: bool, can_host: bool, dormant: bool) -> Region {
-        Region {
-            code: code(text),
-            name: text.to_owned(),
-            armed,
-            dormant,
-            home: false,
-            is_default: false,
-            data: None,
-            serial: 0,
-            can_host,
-        }
-    }
-
-    fn movable(eu: &RegionCode) -> Movable<'_> {
-        Movable {
-            kind: InstanceKind::Instance,
-            backing: "exec",
-            role: Role::Original,
-            placement: None,
-            pool: "",
-            hibernate: true,
-            region: eu,
-            open: None,
-            placed: true,
-        }
-    }
-
-    #[test]
-    fn of_several_faults_the_first_in_the_stated_order_is_told() {
-        let (eu, uk) = (code("eu"), code("uk"));
-        let preparing = StoredState::from(MoveState::Preparing);
-        // Everything is wrong at once; each repair uncovers the next fault.
-        let mut record = Movable {
-            kind: InstanceKind::Unit,
-            backing: "wasm",
-            role: Role::Replica,
-            placement: Some("fleet"),
-            pool: "gpu",
-            hibernate: false,
-            open: Some((&uk, &preparing)),
-            placed: false,
-            ..movable(&eu)
-        };
-        let mut told = Vec::new();
-        let mut target = None;
-        let mut asked = "eu";
-        for repair in 0.. {
-            match gate_move(&record, asked, target.as_ref()) {
-                Ok(()) => break,
-                Err(refusal) => told.push(refusal.code()),
-            }
-            match repair {
-                0 => record.kind = InstanceKind::Instance,
-                1 => record.backing = "exec",
-                2 => record.role = Role::Original,
-                3 => record.placement = None,
-                4 => record.pool = "",
-                5 => record.hibernate = true,
-                6 => asked = "uk",
-                7 => target = Some(region("uk", false, false, true)),
-                8 => target = Some(region("uk", true, false, true)),
-                9 => target = Some(region("uk", true, true, true)),
-                10 => record.open = None,
-                _ => record.placed = true,
-            }
-        }
-        assert_eq!(
-            told,
-            [
-                "kind_not_movable",
-                "backing_not_movable",
-                "replica",
-                "fleet_not_movable",
-                "pool_not_movable",
-                "hibernate_required",
-                "same_region",
-                "region_unknown",
-                "region_unarmed",
-                "region_cannot_host",
-                "move_in_flight",
-                "not_placed",
-            ]
-        );
-    }
-
     #[test]
     fn a_pass_acts_only_in_its_own_region_on_its_own_route_in_a_state_that_it_knows() {
         let (eu, uk) = (code("eu"), code("uk"));
@@ -335,9 +184,10 @@ mod tests {
         assert_eq!(pass(Sight { route: Some(other), ..sight }, node, &eu), Pass::NotOurs);
         assert_eq!(pass(Sight { route: None, ..sight }, node, &eu), Pass::NotOurs);
         assert_eq!(pass(Sight { finished: true, ..sight }, node, &eu), Pass::Over);
-        for state in [&limbo, &cutting] {
-            assert_eq!(pass(Sight { state, ..sight }, node, &eu), Pass::NoAction(state.clone()));
-        }
+        let aborting = StoredState::from(MoveState::Aborting);
+        assert_eq!(pass(Sight { state: &limbo, ..sight }, node, &eu), Pass::NoAction(limbo.clone()));
+        assert_eq!(pass(Sight { state: &cutting, ..sight }, node, &eu), Pass::Cut);
+        assert_eq!(pass(Sight { state: &aborting, ..sight }, node, &eu), Pass::Abort);
     }
 
     #[test]

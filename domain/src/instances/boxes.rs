@@ -1,0 +1,86 @@
+//! What a box reads and writes of the routes that are its own.
+
+use std::collections::BTreeMap;
+
+use sqlx::{Connection as _, PgConnection};
+
+use super::{Error, Refusal, store};
+use crate::audit::{self, Actor};
+use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
+use crate::{db, nodes};
+
+pub use super::store::boxes::{box_routes, may_start};
+
+/// A route of a box, and what its child needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoxRoute {
+    /// The record.
+    pub instance: InstanceId,
+    /// Its host.
+    pub host: Host,
+    /// Whether it is served: neither landing nor moving.
+    pub serving: bool,
+    /// Whether it is not to run until somebody starts it.
+    pub parked: bool,
+    /// Whether the record is in the box's region. Where it is not, the route is one to retire.
+    pub in_scope: bool,
+    /// Where the child is said to answer.
+    pub address: Option<String>,
+    /// The tenant's own environment of the child.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Tells edges where the child of a route answers; `None`: nowhere. Returns whether that is new.
+///
+/// Only a route that serves has an address: one that was closed meanwhile gets none.
+///
+/// # Errors
+/// Only the database's.
+pub async fn publish_address(
+    conn: &mut PgConnection,
+    node: NodeId,
+    host: &Host,
+    address: Option<&str>,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let Some(region) = store::region_of_node(&mut tx, node).await? else { return Ok(false) };
+        let changed = store::boxes::publish(&mut tx, node, host, address).await?;
+        if changed {
+            nodes::bump_serial(&mut tx, &region).await?;
+        }
+        Ok::<_, sqlx::Error>(changed)
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Parks an instance, or lets it run again. Returns its region; a record that is so already is left alone.
+///
+/// One transaction: the record, its revision, the region's serial, the audit event.
+///
+/// # Errors
+/// [`Refusal::NotFound`], or the database's.
+pub async fn set_parked(
+    conn: &mut PgConnection,
+    app: &AppName,
+    host: &Host,
+    parked: bool,
+    actor: Actor,
+) -> Result<RegionCode, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let (region, was) = store::boxes::lock_parked(&mut tx, app, host).await?.ok_or(Refusal::NotFound)?;
+        if was != parked {
+            store::boxes::set_parked(&mut tx, host, parked).await?;
+            nodes::bump_serial(&mut tx, &region).await?;
+            let action = if parked { "instance.park" } else { "instance.wake" };
+            let (subject, detail) = (host.to_string(), serde_json::json!({}));
+            let event = audit::Event { actor, action, subject_kind: "instance", subject, reason: None, detail };
+            audit::record(&mut tx, &event).await?;
+        }
+        Ok::<_, Error>(region)
+    }
+    .await;
+    db::finish(tx, done).await
+}

@@ -1,0 +1,284 @@
+//! What a box writes while it cuts a move, and while it aborts one: each write under its lease, each a compare-and-set
+//! from the one state in which it is legal.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+
+use super::verbs::record_act;
+use super::{Cas, MoveState, Tail, store};
+use crate::audit::Actor;
+use crate::ids::{Host, MoveId, NodeId, QueueName, RegionCode};
+use crate::instances::{Error, Refusal, jobs};
+use crate::lease::Lease;
+use crate::{db, nodes, queue};
+
+/// Opens a row of the journal for a step of this state.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn begin_step(
+    conn: &mut PgConnection,
+    lease: Lease,
+    id: MoveId,
+    state: MoveState,
+    step: &'static str,
+) -> Result<Cas<i64>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let found = store::write::state(&mut tx, id).await?;
+        let begun = if found.as_ref().and_then(|found| found.known()) == Some(state) {
+            Cas::Set(store::write::open_step(&mut tx, lease, id, step, None).await?)
+        } else {
+            Cas::Lost(found)
+        };
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(begun)
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Closes a row of the journal with what was seen. A row that is closed already stays as it is.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn end_step(
+    conn: &mut PgConnection,
+    lease: Lease,
+    step: i64,
+    outcome: &str,
+    evidence: &Value,
+) -> Result<(), Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        store::write::close_step(&mut tx, step, None, outcome, evidence).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(())
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Closes the route of a move that is cut: edges stop serving the host, and nothing may start its child any more
+/// (M-063, M-116). Done again, it changes nothing.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn close_route(conn: &mut PgConnection, lease: Lease, id: MoveId, node: NodeId) -> Result<Cas<()>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
+            return lost(&mut tx, lease, id).await;
+        };
+        let state = store::write::state(&mut tx, id).await?;
+        if state.as_ref().and_then(|state| state.known()) != Some(MoveState::Cutting) {
+            return lost(&mut tx, lease, id).await;
+        }
+        if store::cut::close_route(&mut tx, &record.host, node).await? {
+            store::write::one_step(&mut tx, lease, id, "close_route", "closed", &serde_json::json!({"node_id": node}))
+                .await?;
+            nodes::bump_serial(&mut tx, &record.from).await?;
+        }
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(Cas::Set(()))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Records what was proven of the tail. Until the purge begins, a newer proof replaces an older one.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn record_tail(conn: &mut PgConnection, lease: Lease, id: MoveId, tail: &Tail) -> Result<Cas<()>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        if !store::cut::set_tail(&mut tx, id, tail).await? {
+            return lost(&mut tx, lease, id).await;
+        }
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(Cas::Set(()))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// The last write before the source deletes its own database: from here on only forward, whoever goes on.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn begin_purge(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        if !store::cut::begin_purge(&mut tx, id).await? {
+            return lost(&mut tx, lease, id).await;
+        }
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(Cas::Set(()))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// A move that was flipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flipped {
+    /// The region that is now the record's.
+    pub to: RegionCode,
+    /// The queue of its landing.
+    pub queue: QueueName,
+}
+
+/// The source's last act: one compare-and-set gives the record to the target and ends the move (M-008).
+///
+/// One transaction: the record's region and pending landing, the move's end, the kept replica at `prefix`, both regions'
+/// serials, the landing's job, the journal, the audit event. The lease is checked last.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &str) -> Result<Cas<Flipped>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
+            return lost(&mut tx, lease, id).await;
+        };
+        let Some(to) = store::cut::end_moved(&mut tx, id).await? else { return lost(&mut tx, lease, id).await };
+        if !store::cut::flip_region(&mut tx, record.id, (&record.from, &to), id).await? {
+            // The region was pointed elsewhere by hand: nothing of this transaction stands.
+            return Err(Refusal::NotFound.into());
+        }
+        store::cut::keep_old_replica(&mut tx, id, prefix).await?;
+        let evidence = serde_json::json!({"from": record.from, "to": to});
+        store::write::one_step(&mut tx, lease, id, "flip", "flipped", &evidence).await?;
+        nodes::bump_serial(&mut tx, &record.from).await?;
+        nodes::bump_serial(&mut tx, &to).await?;
+        let landing = jobs::land_job(record.id, &to);
+        if !queue::enqueue(&mut tx, &landing).await?.is_new() {
+            // An earlier landing in that region still has something to delete: it lands this one, too.
+            queue::nudge(&mut tx, jobs::LAND_KIND, &jobs::land_key(record.id, &to)).await?;
+        }
+        queue::require_lease(&mut tx, lease).await?;
+        let detail = serde_json::json!({"move_id": id, "from": record.from, "to": to, "job_id": lease.job,
+                                        "fence": lease.fence});
+        record_act(&mut tx, &record.host, Actor::System, "instance.move.flip", detail).await?;
+        Ok::<_, Error>(Cas::Set(Flipped { to, queue: landing.queue }))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Lets a move that is ready and was asked to cut by itself be cut, by its box (M-127).
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn cut_by_itself(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
+            return lost(&mut tx, lease, id).await;
+        };
+        if !store::cut::enter(&mut tx, id, MoveState::Cutting).await? {
+            return lost(&mut tx, lease, id).await;
+        }
+        store::write::touch_record(&mut tx, record.id).await?;
+        nodes::bump_serial(&mut tx, &record.from).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        let detail = serde_json::json!({"move_id": id, "by": "itself", "job_id": lease.job, "fence": lease.fence});
+        record_act(&mut tx, &record.host, Actor::System, "instance.move.cut", detail).await?;
+        Ok::<_, Error>(Cas::Set(()))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Notes that a fresh listing of the staging was empty after an abort; the first such moment counts.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn note_swept(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<(), Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        store::cut::note_swept(&mut tx, id).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(())
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// How long ago the staging was first found empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    /// On the database's clock.
+    pub ago: Duration,
+    /// Whether a round was cut short, so that its copies may still be under way.
+    pub loose: bool,
+}
+
+/// When the staging of a move was first found empty after its abort; `None` before.
+///
+/// # Errors
+/// Only the database's.
+pub async fn swept(conn: &mut PgConnection, id: MoveId) -> Result<Option<Swept>, sqlx::Error> {
+    let found = store::cut::since_swept(conn, id).await?;
+    Ok(found.map(|(seconds, loose)| Swept { ago: Duration::from_secs_f64(seconds.max(0.0)), loose }))
+}
+
+/// Ends an aborted move: the record has none any more (M-082, M-083). Its staging was found empty twice before.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn clear(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
+            return lost(&mut tx, lease, id).await;
+        };
+        if !store::cut::end_aborted(&mut tx, id).await? {
+            return lost(&mut tx, lease, id).await;
+        }
+        store::write::one_step(&mut tx, lease, id, "clear", "aborted", &serde_json::json!({})).await?;
+        store::write::touch_record(&mut tx, record.id).await?;
+        nodes::bump_serial(&mut tx, &record.from).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        let detail = serde_json::json!({"move_id": id, "job_id": lease.job, "fence": lease.fence});
+        record_act(&mut tx, &record.host, Actor::System, "instance.move.aborted", detail).await?;
+        Ok::<_, Error>(Cas::Set(()))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Removes some rows of the journal of copies of a move that is over (M-118); whether any may be left.
+///
+/// # Errors
+/// Only the database's.
+pub async fn forget_some_keys(conn: &mut PgConnection, id: MoveId, limit: u16) -> Result<bool, sqlx::Error> {
+    Ok(store::cut::forget_some_keys(conn, id, i64::from(limit)).await? >= u64::from(limit))
+}
+
+/// The route of a host that is no longer this box's to serve (M-072): its record is in another region.
+///
+/// # Errors
+/// Only the database's.
+pub async fn retire_route(conn: &mut PgConnection, host: &Host, node: NodeId) -> Result<bool, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let Some(region) = crate::instances::store::region_of_node(&mut tx, node).await? else { return Ok(false) };
+        let retired = store::cut::retire_route(&mut tx, host, node).await?;
+        if retired {
+            nodes::bump_serial(&mut tx, &region).await?;
+        }
+        Ok::<_, Error>(retired)
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+async fn lost<T>(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<T>, Error> {
+    let state = store::write::state(conn, id).await?;
+    queue::require_lease(conn, lease).await?;
+    Ok(Cas::Lost(state))
+}

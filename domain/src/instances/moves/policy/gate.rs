@@ -1,0 +1,201 @@
+//! Whether a verb may be carried out: the record, the region, what is in flight.
+
+use crate::ids::RegionCode;
+use crate::instances::Refusal;
+use crate::instances::moves::{Move, MoveState, StoredState};
+use crate::instances::record::{InstanceKind, Role};
+use crate::nodes::Region;
+
+/// What the gate of the verbs looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Movable<'a> {
+    /// What the record describes.
+    pub kind: InstanceKind,
+    /// What runs it.
+    pub backing: &'a str,
+    /// Whether it is written, or follows another.
+    pub role: Role,
+    /// How its boxes are chosen.
+    pub placement: Option<&'a str>,
+    /// The pool that it is bound to.
+    pub pool: &'a str,
+    /// Whether it may be parked.
+    pub hibernate: bool,
+    /// Where it is.
+    pub region: &'a RegionCode,
+    /// The move in flight: where to, and how far.
+    pub open: Option<(&'a RegionCode, &'a StoredState)>,
+    /// Whether a box serves it.
+    pub placed: bool,
+}
+
+/// Whether the instance may move at all: the same for every verb of the move (M-020…M-024, M-117).
+///
+/// # Errors
+/// The first fault in the stated order.
+pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
+    match record.kind {
+        InstanceKind::Instance => {}
+        InstanceKind::Unit | InstanceKind::Addr | InstanceKind::Static | InstanceKind::Everywhere => {
+            return Err(Refusal::Kind(record.kind));
+        }
+    }
+    if record.backing != "exec" {
+        return Err(Refusal::Backing(record.backing.to_owned()));
+    }
+    match record.role {
+        Role::Original => {}
+        Role::Replica => return Err(Refusal::Replica),
+    }
+    if let Some(placement) = record.placement {
+        return Err(Refusal::Placement(placement.to_owned()));
+    }
+    if !record.pool.is_empty() {
+        return Err(Refusal::Pool(record.pool.to_owned()));
+    }
+    if !record.hibernate {
+        return Err(Refusal::NeverHibernates);
+    }
+    Ok(())
+}
+
+/// Whether an instance may be placed in this region (M-016): dormant plays no part.
+///
+/// # Errors
+/// What is missing.
+pub fn gate_region(asked: &str, region: Option<&Region>) -> Result<(), Refusal> {
+    match region {
+        None => Err(Refusal::RegionUnknown(asked.to_owned())),
+        Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
+        Some(region) if !region.can_host => Err(Refusal::RegionCannotHost(region.code.clone())),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Whether a move to `asked` may begin (M-015…M-024): record, then region, then what is in flight.
+///
+/// # Errors
+/// The first fault in that order.
+pub fn gate_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Result<(), Refusal> {
+    gate_record(record)?;
+    if record.region.as_str() == asked {
+        return Err(Refusal::SameRegion(record.region.clone()));
+    }
+    gate_region(asked, target)?;
+    if let Some((to, state)) = record.open {
+        return Err(Refusal::InFlight { to: to.clone(), state: state.clone() });
+    }
+    if !record.placed {
+        return Err(Refusal::NotPlaced);
+    }
+    Ok(())
+}
+
+/// Whether a move in flight may enter `state` by a verb (M-026, M-029, M-030).
+///
+/// # Errors
+/// [`Refusal::NotReady`] for a cut that comes too early; [`Refusal::InFlight`] for what is too late.
+pub fn gate_verb(state: MoveState, open: &Move) -> Result<(), Refusal> {
+    match open.state.known() {
+        Some(now) if state.entered_from().contains(&now) => Ok(()),
+        Some(MoveState::Preparing) => Err(Refusal::NotReady { to: open.to.clone() }),
+        Some(MoveState::Ready | MoveState::Cutting | MoveState::Aborting) | None => {
+            Err(Refusal::InFlight { to: open.to.clone(), state: open.state.clone() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(text: &str) -> RegionCode {
+        RegionCode::new(text).unwrap()
+    }
+
+    fn region(text: &str, armed: bool, can_host: bool, dormant: bool) -> Region {
+        Region {
+            code: code(text),
+            name: text.to_owned(),
+            armed,
+            dormant,
+            home: false,
+            is_default: false,
+            data: None,
+            serial: 0,
+            can_host,
+        }
+    }
+
+    fn movable(eu: &RegionCode) -> Movable<'_> {
+        Movable {
+            kind: InstanceKind::Instance,
+            backing: "exec",
+            role: Role::Original,
+            placement: None,
+            pool: "",
+            hibernate: true,
+            region: eu,
+            open: None,
+            placed: true,
+        }
+    }
+
+    #[test]
+    fn of_several_faults_the_first_in_the_stated_order_is_told() {
+        let (eu, uk) = (code("eu"), code("uk"));
+        let preparing = StoredState::from(MoveState::Preparing);
+        // Everything is wrong at once; each repair uncovers the next fault.
+        let mut record = Movable {
+            kind: InstanceKind::Unit,
+            backing: "wasm",
+            role: Role::Replica,
+            placement: Some("fleet"),
+            pool: "gpu",
+            hibernate: false,
+            open: Some((&uk, &preparing)),
+            placed: false,
+            ..movable(&eu)
+        };
+        let mut told = Vec::new();
+        let mut target = None;
+        let mut asked = "eu";
+        for repair in 0.. {
+            match gate_move(&record, asked, target.as_ref()) {
+                Ok(()) => break,
+                Err(refusal) => told.push(refusal.code()),
+            }
+            match repair {
+                0 => record.kind = InstanceKind::Instance,
+                1 => record.backing = "exec",
+                2 => record.role = Role::Original,
+                3 => record.placement = None,
+                4 => record.pool = "",
+                5 => record.hibernate = true,
+                6 => asked = "uk",
+                7 => target = Some(region("uk", false, false, true)),
+                8 => target = Some(region("uk", true, false, true)),
+                9 => target = Some(region("uk", true, true, true)),
+                10 => record.open = None,
+                _ => record.placed = true,
+            }
+        }
+        assert_eq!(
+            told,
+            [
+                "kind_not_movable",
+                "backing_not_movable",
+                "replica",
+                "fleet_not_movable",
+                "pool_not_movable",
+                "hibernate_required",
+                "same_region",
+                "region_unknown",
+                "region_unarmed",
+                "region_cannot_host",
+                "move_in_flight",
+                "not_placed",
+            ]
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! The writes of a cut and of an abort.
+
+use sqlx::PgConnection;
+
+use crate::ids::{Host, InstanceId, MoveId, NodeId, RegionCode};
+use crate::instances::moves::{MoveState, Tail};
+
+/// Enters a state from one of those that may precede it; `false` where the move is in none of them, or over.
+pub(in crate::instances::moves) async fn enter(
+    conn: &mut PgConnection,
+    id: MoveId,
+    state: MoveState,
+) -> Result<bool, sqlx::Error> {
+    let from: Vec<&str> = state.entered_from().iter().map(|s| s.as_str()).collect();
+    let done = sqlx::query!(
+        r#"
+        update moves
+           set state = $2,
+               cut_at = case when $2 = 'cutting' then (select lh_now()) else cut_at end,
+               aborted_at = case when $2 = 'aborting' then (select lh_now()) else aborted_at end
+         where id = $1
+           and state = any($3)           -- MoveState::entered_from()
+           and finished_at is null
+        "#,
+        id.0,
+        state.as_str(),
+        &from as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Closes the route of a host to everybody but its own box; `false` where it is closed, or not this box's.
+pub(in crate::instances::moves) async fn close_route(
+    conn: &mut PgConnection,
+    host: &Host,
+    node: NodeId,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update routes
+           set status = 'moving', address = null
+         where host = $1
+           and node_id = $2
+           and status = 'serving'
+        "#,
+        host.as_str(),
+        node.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Records what was proven of the tail; `false` where the move is not being cut, or its purge began: the proof stands then.
+pub(in crate::instances::moves) async fn set_tail(
+    conn: &mut PgConnection,
+    id: MoveId,
+    tail: &Tail,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update moves
+           set tail_txid = $2, tail_sha256 = $3, tail_size = $4
+         where id = $1
+           and state = 'cutting'
+           and finished_at is null
+           and purge_began_at is null
+        "#,
+        id.0,
+        tail.txid,
+        tail.sha256,
+        tail.size,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// From here on the source's own database may be gone; `false` where the tail is not proven, or the move is not being cut.
+pub(in crate::instances::moves) async fn begin_purge(conn: &mut PgConnection, id: MoveId) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update moves
+           set purge_began_at = coalesce(purge_began_at, (select lh_now()))
+         where id = $1
+           and state = 'cutting'
+           and finished_at is null
+           and tail_txid is not null
+        "#,
+        id.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Ends a move that was cut; gives its target. `None` where its purge has not begun, or it is over.
+pub(in crate::instances::moves) async fn end_moved(
+    conn: &mut PgConnection,
+    id: MoveId,
+) -> Result<Option<RegionCode>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        update moves
+           set finished_at = (select lh_now()), outcome = 'moved'
+         where id = $1
+           and state = 'cutting'
+           and finished_at is null
+           and purge_began_at is not null
+        returning to_region as "to: RegionCode"
+        "#,
+        id.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// The one write that changes an instance's region (I5): it names the region that it leaves.
+pub(in crate::instances::moves) async fn flip_region(
+    conn: &mut PgConnection,
+    id: InstanceId,
+    (from, to): (&RegionCode, &RegionCode),
+    landing: MoveId,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update instances
+           set region = $3, pending_landing_move = $4, pending_landing_to = $3, revision = revision + 1
+         where id = $1
+           and region = $2
+        "#,
+        id.0,
+        from.as_str(),
+        to.as_str(),
+        landing.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Keeps the replica that the move leaves behind, until its landing says for how long.
+pub(in crate::instances::moves) async fn keep_old_replica(
+    conn: &mut PgConnection,
+    id: MoveId,
+    prefix: &str,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        insert into old_replicas (move_id, instance_id, host, region, bucket, bucket_region, prefix)
+        select m.id, m.instance_id, m.host, m.from_region, r.data_bucket, r.data_bucket_region, $2
+          from moves m
+          join regions r on r.code = m.from_region
+         where m.id = $1
+           and r.data_bucket is not null
+            on conflict (move_id) do nothing
+        "#,
+        id.0,
+        prefix,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that a fresh listing of the staging was empty, the first time.
+pub(in crate::instances::moves) async fn note_swept(conn: &mut PgConnection, id: MoveId) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update moves
+           set swept_at = (select lh_now())
+         where id = $1
+           and state = 'aborting'
+           and finished_at is null
+           and swept_at is null
+        "#,
+        id.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Ends a move whose staging was found empty twice; `false` where it was not, or it is over.
+pub(in crate::instances::moves) async fn end_aborted(conn: &mut PgConnection, id: MoveId) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update moves
+           set finished_at = (select lh_now()), outcome = 'aborted', staging_deleted_at = (select lh_now())
+         where id = $1
+           and state = 'aborting'
+           and finished_at is null
+           and swept_at is not null
+        "#,
+        id.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// How long ago the staging was first found empty, and whether copies of an earlier run may still be under way: a round
+/// that nobody ended, or that was cut short.
+pub(in crate::instances::moves) async fn since_swept(
+    conn: &mut PgConnection,
+    id: MoveId,
+) -> Result<Option<(f64, bool)>, sqlx::Error> {
+    let row = sqlx::query!(
+        r#"
+        select extract(epoch from (select lh_now()) - m.swept_at)::float8 as "seconds!",
+               exists (
+                   select
+                     from move_steps s
+                    where s.move_id = m.id
+                      and s.step = 'round'
+                      and s.outcome is distinct from 'in_sync'
+                      and s.outcome is distinct from 'within_bars'
+                      and s.outcome is distinct from 'not_ready'
+               ) as "loose!"
+          from moves m
+         where m.id = $1
+           and m.swept_at is not null
+        "#,
+        id.0,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| (row.seconds, row.loose)))
+}
+
+/// Removes a route that its box should no longer have: the record is in another region. `false` where there is none.
+pub(in crate::instances) async fn retire_route(
+    conn: &mut PgConnection,
+    host: &Host,
+    node: NodeId,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        delete from routes r
+         using instances i, nodes n
+         where r.host = $1
+           and r.node_id = $2
+           and i.id = r.instance_id
+           and n.id = r.node_id
+           and i.region <> n.region
+        "#,
+        host.as_str(),
+        node.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Removes some rows of the journal of copies of a move that is over; how many there were.
+pub(in crate::instances::moves) async fn forget_some_keys(
+    conn: &mut PgConnection,
+    id: MoveId,
+    limit: i64,
+) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        delete from move_keys
+         where ctid in (select k.ctid from move_keys k where k.move_id = $1 limit $2)
+           and exists (select from moves m where m.id = $1 and m.finished_at is not null)
+        "#,
+        id.0,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
