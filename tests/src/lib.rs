@@ -1,5 +1,6 @@
 //! What the integration tests share: a database each, a clock to move, conditions to wait for.
 
+pub mod activator;
 pub mod api;
 pub mod db;
 pub mod gate;

@@ -1,5 +1,6 @@
 //! What acts on the world: the runner of jobs, and the jobs themselves.
 
+pub mod activator;
 mod chain;
 pub mod failpoint;
 pub mod jobs;

@@ -110,8 +110,9 @@ fn the_search_for_other_clocks_finds_them() {
 
 /// Pauses that are no waits: the helper that looks again and again, and work that takes its time. Each file with how many
 /// it has, and why.
-const PAUSES: [(&str, usize, &str); 10] = [
+const PAUSES: [(&str, usize, &str); 11] = [
     ("tests/src/wait.rs", 1, "looks again and again"),
+    ("tests/src/bin/test-tenant.rs", 1, "the rate of a writer"),
     ("tests/src/bin/test-worker/main.rs", 4, "looks for a test's signal, and takes its time, as its handler's work"),
     ("tests/src/bin/test-worker/puppet.rs", 1, "looks for an order"),
     ("tests/tests/fence/trials.rs", 1, "a moment of chance, at which a process is stopped"),

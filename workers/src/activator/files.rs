@@ -1,0 +1,73 @@
+//! Where the things of one host are.
+
+use std::path::{Path, PathBuf};
+
+use domain::ids::Host;
+
+use super::Error;
+
+/// What belongs to the database, in the order in which it is removed: what is left after a cut never looks like a
+/// database that lost its log.
+const DATABASE: [&str; 5] = ["app.db", "app.db-wal", "app.db-shm", "app.db-journal", ".app.db-litestream"];
+
+/// The folder of one host. A host is a name without slashes, so no folder lies in another.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    pub(super) folder: PathBuf,
+}
+
+impl Files {
+    pub(super) fn of(instances: &Path, host: &Host) -> Self {
+        Self { folder: instances.join(host.as_str()) }
+    }
+
+    pub(super) fn make(&self) -> Result<(), Error> {
+        std::fs::create_dir_all(&self.folder).map_err(Error::file(&self.folder))
+    }
+
+    pub(super) fn database(&self) -> PathBuf {
+        self.folder.join("app.db")
+    }
+
+    pub(super) fn of_database(&self) -> [PathBuf; 5] {
+        DATABASE.map(|name| self.folder.join(name))
+    }
+
+    pub(super) fn child(&self) -> PathBuf {
+        self.folder.join("child.json")
+    }
+
+    pub(super) fn child_log(&self) -> PathBuf {
+        self.folder.join("child.log")
+    }
+
+    pub(super) fn litestream(&self) -> PathBuf {
+        self.folder.join("litestream.json")
+    }
+
+    pub(super) fn litestream_log(&self) -> PathBuf {
+        self.folder.join("litestream.log")
+    }
+
+    pub(super) fn config(&self) -> PathBuf {
+        self.folder.join("litestream.yml")
+    }
+
+    pub(super) fn restore_config(&self) -> PathBuf {
+        self.folder.join("restore.yml")
+    }
+
+    /// AWS's configuration file for litestream, where a command gives the keys.
+    pub(super) fn aws_config(&self) -> PathBuf {
+        self.folder.join("aws.ini")
+    }
+
+    /// Where a database is restored to before anybody takes it.
+    pub(super) fn restored(&self) -> PathBuf {
+        self.folder.join("restored.db")
+    }
+
+    pub(super) fn quarantine(&self) -> PathBuf {
+        self.folder.join("quarantine")
+    }
+}

@@ -1,0 +1,132 @@
+//! The one way by which a child starts.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use domain::ids::Host;
+
+use super::process::{self, Detached, Life, POLL};
+use super::{Activator, Error, Identity, Role};
+
+/// How long one connection to a child on this machine may take.
+const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+
+/// A child that runs and accepts connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Which process it is.
+    pub identity: Identity,
+    /// Whether it ran already.
+    pub ran: bool,
+}
+
+impl Activator {
+    /// Starts the child of a host, whoever asks, and returns when it accepts connections. litestream runs before it, so
+    /// that it sees the first write.
+    ///
+    /// `permit` is asked inside the host's mutex, after whatever held it has ended; without its `true` nothing starts.
+    /// A child that runs already is left alone, and waited for.
+    ///
+    /// The child's environment: the box's few basic names, the tenant's own, and, above both, `CARLOS_REGION`,
+    /// `LEASEHOLD_HOST`, `LEASEHOLD_DATABASE` and `LEASEHOLD_LISTEN` (M-101).
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], [`Error::NoProgram`]; [`Error::Exited`] and [`Error::NotReady`] with the end of its log.
+    pub async fn start<F>(&self, host: &Host, env: &BTreeMap<String, String>, permit: F) -> Result<Started, Error>
+    where
+        F: Future<Output = Result<bool, anyhow::Error>>,
+    {
+        let _mutex = self.lock(host).await;
+        match permit.await {
+            Ok(true) => {}
+            Ok(false) => return Err(Error::NotPermitted { host: host.clone() }),
+            Err(error) => return Err(Error::Permit { host: host.clone(), source: error.into() }),
+        }
+        let Some(program) = &self.inner.exec else { return Err(Error::NoProgram { host: host.clone() }) };
+        let files = self.files(host);
+        files.make()?;
+        let life = self.look(host)?;
+        let ran = matches!(life, Life::Lives(_));
+        match life {
+            Life::Gone => {}
+            Life::Lives(_) => self.litestream(host, &files).replicate().await?,
+            // Two generations of one program on one database: the older one has to go first.
+            Life::Lingers(pid) => return Err(Error::Runs { host: host.clone(), role: Role::Child, pid }),
+        }
+        if !ran {
+            self.litestream(host, &files).replicate().await?;
+            crate::failpoint::hit("activator.before_child", host.as_str()).await;
+            let address = free_address().map_err(|source| self.launch_error(host, source))?;
+            let detached = Detached {
+                launcher: &self.inner.settings.launcher,
+                record: &files.child(),
+                note: &address.to_string(),
+                program,
+                args: self.inner.settings.exec.iter().flatten().skip(1).cloned().collect(),
+                environment: self.environment(host, env, address)?,
+                folder: &files.folder,
+                log: &files.child_log(),
+            };
+            let record = detached.start(&self.inner.exits).await.map_err(|source| self.launch_error(host, source))?;
+            crate::failpoint::hit("activator.after_child", host.as_str()).await;
+            tracing::info!(host = %host, pid = record.identity.pid, address = %address, "a child is started");
+        }
+        self.until_accepting(host, ran).await
+    }
+
+    async fn until_accepting(&self, host: &Host, ran: bool) -> Result<Started, Error> {
+        let limit = self.inner.settings.start_limit;
+        let deadline = Instant::now() + limit;
+        let (log, role) = (self.files(host).child_log(), Role::Child);
+        loop {
+            let Life::Lives(record) = self.look(host)? else {
+                return Err(Error::Exited { host: host.clone(), role, tail: process::tail(&log), log });
+            };
+            let address: SocketAddr =
+                record.note.parse().map_err(|_| self.launch_error(host, std::io::Error::other("no address")))?;
+            let accepts = tokio::task::spawn_blocking(move || TcpStream::connect_timeout(&address, CONNECT_LIMIT));
+            if matches!(accepts.await, Ok(Ok(_))) {
+                return Ok(Started { address, identity: record.identity, ran });
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::NotReady { host: host.clone(), role, limit, tail: process::tail(&log), log });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn environment(
+        &self,
+        host: &Host,
+        env: &BTreeMap<String, String>,
+        address: SocketAddr,
+    ) -> Result<BTreeMap<OsString, OsString>, Error> {
+        let mut environment = self.inner.settings.environment.clone();
+        for (name, value) in env {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                return Err(Error::Environment { host: host.clone(), name: name.clone() });
+            }
+            environment.insert(name.into(), value.into());
+        }
+        // Last, so that the tenant can neither set nor unset them.
+        environment.insert("CARLOS_REGION".into(), self.inner.settings.region.as_str().into());
+        environment.insert("LEASEHOLD_HOST".into(), host.as_str().into());
+        environment.insert("LEASEHOLD_DATABASE".into(), self.files(host).database().into());
+        environment.insert("LEASEHOLD_LISTEN".into(), address.to_string().into());
+        Ok(environment)
+    }
+
+    fn launch_error(&self, host: &Host, source: std::io::Error) -> Error {
+        Error::Launch { host: host.clone(), role: Role::Child, source }
+    }
+}
+
+/// An address of this machine that nobody listens on. Somebody may take it before the child does; then the child ends,
+/// and its next start gets another.
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
