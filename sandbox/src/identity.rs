@@ -4,6 +4,9 @@ use std::fmt;
 
 /// A key pair with its rights.
 ///
+/// Either the rights below, which both servers know, or one of IAM's policy documents as it stands, which SeaweedFS
+/// evaluates as AWS does, conditions included; the in-process server allows an identity with a document nothing.
+///
 /// The rights are written as SeaweedFS has them: `Admin` for everything, or `Read`, `Write` (which
 /// includes delete and multipart) or `List`, each of a bucket (`Read:src`) or of a prefix in it
 /// (`Write:tgt/moves/*`). A copy needs `Read` on its source under the same identity.
@@ -17,6 +20,8 @@ pub struct Identity {
     pub secret_key: String,
     /// The rights.
     pub actions: Vec<String>,
+    /// The policy document that gives its rights instead; SeaweedFS's alone.
+    pub policy: Option<serde_json::Value>,
 }
 
 impl Identity {
@@ -38,7 +43,14 @@ impl Identity {
             access_key: access_key.to_owned(),
             secret_key: secret_key.to_owned(),
             actions: actions.into_iter().map(str::to_owned).collect(),
+            policy: None,
         }
+    }
+
+    /// An identity with the rights of an IAM policy document.
+    #[must_use]
+    pub fn under_policy(name: &str, access_key: &str, secret_key: &str, document: serde_json::Value) -> Self {
+        Self { policy: Some(document), ..Self::limited(name, access_key, secret_key, []) }
     }
 
     /// Whether this identity may do `action` on `path` (`bucket/key`, or `bucket/prefix` for a list).

@@ -60,7 +60,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// Buckets that exist when the start returns.
     pub buckets: Vec<String>,
-    /// Key pairs besides the administrator's, with the rights of [`Identity::actions`].
+    /// Key pairs besides the administrator's, with the rights of [`Identity::actions`], or of [`Identity::policy`].
     pub identities: Vec<Identity>,
 }
 
@@ -229,20 +229,28 @@ impl Drop for Weed {
     }
 }
 
-/// SeaweedFS's own configuration of who may do what.
+/// SeaweedFS's own configuration of who may do what. A policy document bears its identity's name.
 fn identities(admin: &Identity, limited: &[Identity]) -> serde_json::Value {
     let entry = |identity: &Identity, actions: &[String]| {
         json!({
             "name": identity.name,
             "credentials": [{ "accessKey": identity.access_key, "secretKey": identity.secret_key }],
             "actions": actions,
+            "policyNames": identity.policy.iter().map(|_| &identity.name).collect::<Vec<_>>(),
         })
     };
     let everything = ["Admin", "Read", "Write", "List", "Tagging"].map(str::to_owned);
     let all: Vec<_> = std::iter::once(entry(admin, &everything))
         .chain(limited.iter().map(|identity| entry(identity, &identity.actions)))
         .collect();
-    json!({ "identities": all })
+    let policies: Vec<_> = limited
+        .iter()
+        .filter_map(|identity| {
+            let document = identity.policy.as_ref()?;
+            Some(json!({ "name": identity.name, "content": document.to_string() }))
+        })
+        .collect();
+    json!({ "identities": all, "policies": policies })
 }
 
 fn command(weed: &Path, dir: &Path, config: &Path, ports: &BTreeMap<&str, u16>) -> Spawn {
