@@ -1,0 +1,11 @@
+terraform {
+  # Variables that look at each other in their validation.
+  required_version = ">= 1.9"
+
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = ">= 5.0"
+    }
+  }
+}
