@@ -1,6 +1,8 @@
 //! Instances and their moves: the record, the verb, the box's passes, on a real database and an S3 in this process.
 
 mod abort;
+mod acting;
+mod cut;
 mod live;
 mod race;
 mod record;

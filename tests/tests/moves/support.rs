@@ -35,11 +35,25 @@ pub struct Fleet {
     pub s3: Server,
     pub eu: NodeContext,
     pub uk: NodeContext,
-    folder: TempDir,
+    pub folder: TempDir,
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // What is made to outlive its worker would outlive its test, too.
+        for node in ["eu-1", "uk-1", "uk-2"] {
+            tests::activator::kill_all(&self.folder.path().join(node).join("instances"));
+        }
+    }
 }
 
 impl Fleet {
     pub async fn start() -> Self {
+        Self::start_with(|config| config).await
+    }
+
+    /// A fleet whose boxes are set up by `change`.
+    pub async fn start_with(change: impl Fn(NodeConfig) -> NodeConfig) -> Self {
         let db = Database::start().await;
         let buckets = vec!["eu-data".to_owned(), "uk-data".to_owned()];
         let s3 = Server::start(Options { buckets, ..Options::default() }).expect("start the S3 server");
@@ -47,8 +61,8 @@ impl Fleet {
         for code in ["eu", "uk"] {
             put_region(&db, &armed(code)).await;
         }
-        let eu = register(&db, config(&s3, &folder, "eu-1", "eu")).await.expect("the box may begin");
-        let uk = register(&db, config(&s3, &folder, "uk-1", "uk")).await.expect("the box may begin");
+        let eu = register(&db, change(config(&s3, &folder, "eu-1", "eu"))).await.expect("the box may begin");
+        let uk = register(&db, change(config(&s3, &folder, "uk-1", "uk"))).await.expect("the box may begin");
         Self { db, s3, eu, uk, folder }
     }
 

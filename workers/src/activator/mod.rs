@@ -16,6 +16,7 @@
 //! SIGKILL: a child that does not end is shown, with its number, and whoever waits for its end goes on waiting.
 //! Object bytes: litestream reads and writes the replica, this program lists it.
 
+mod check;
 mod data;
 mod detach;
 mod durable;
@@ -29,6 +30,7 @@ mod settings;
 mod start;
 mod tail;
 
+pub use check::Damage;
 pub use data::{Purged, Restored};
 pub use detach::{SUBCOMMAND, internal_detach};
 pub use error::{Error, Role};

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Activator, Error};
+use super::{Activator, Error, durable};
 
 /// How much of a file is read at once.
 const CHUNK: usize = 1 << 20;
@@ -77,11 +77,40 @@ impl Activator {
         Error::Tail { host: host.clone(), why }
     }
 
+    /// Proves that the replica of a host without a database here can be restored, and what of: the newest transaction that a
+    /// listing of our own names, restored beside its place, checked, measured and removed. The child of a parked instance is
+    /// not woken for it.
+    ///
+    /// # Errors
+    /// [`Error::Tail`] for a replica with a hole, or without an object; [`Error::Listing`], [`Error::Litestream`].
+    pub async fn prove_replica(&self, host: &Host) -> Result<Tail, Error> {
+        let prefix = format!("instances/{host}");
+        let txid = self.newest(host, &prefix).await?;
+        let restored = self.restore(host, &prefix, &txid).await?;
+        durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
+        Ok(Tail { txid, sha256: restored.sha256, size: restored.size })
+    }
+
+    /// The newest transaction of a replica below `prefix`, 16 hexadecimal digits: what its listing leads to without a hole.
+    ///
+    /// # Errors
+    /// [`Error::Tail`] for a replica with a hole, or without an object; [`Error::Listing`].
+    pub async fn newest(&self, host: &Host, prefix: &str) -> Result<String, Error> {
+        let keys = self.replica_at(host, &format!("{prefix}/")).await?;
+        let newest = keys.iter().map(|key| key.max).max();
+        let newest = newest.ok_or_else(|| self.behind(host, format!("{prefix} holds no object")))?;
+        leads_to(&keys, newest).map_err(|why| self.behind(host, why))?;
+        Ok(newest.to_string())
+    }
+
     /// Every object of the replica, by a complete listing of our own.
     async fn replica_of(&self, host: &Host) -> Result<Vec<ReplicaKey>, Error> {
-        let prefix = format!("instances/{host}/");
+        self.replica_at(host, &format!("instances/{host}/")).await
+    }
+
+    async fn replica_at(&self, host: &Host, prefix: &str) -> Result<Vec<ReplicaKey>, Error> {
         let own = &self.inner.own;
-        let mut listing = own.store.list(&own.bucket, &prefix);
+        let mut listing = own.store.list(&own.bucket, prefix);
         let mut keys = Vec::new();
         let unlisted = |source| Error::Listing { host: host.clone(), source };
         while let Some(page) = listing.next_page().await.map_err(unlisted)? {

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::db::{self, Session};
-use domain::ids::InstanceId;
+use domain::ids::{Host, InstanceId};
+use domain::instances;
 use domain::instances::jobs::{LandArgs, land_spec};
 use domain::instances::landing::{self, Landfall, Landing};
 use domain::instances::moves::Obstacle;
@@ -27,10 +28,12 @@ use sqlx::PgPool;
 
 use super::instance_move::told;
 use super::{Done, Environment, Job, JobContext, JobError};
+use crate::activator;
 use crate::chain::chain;
 use crate::mirror::{Pair, Place};
 use crate::node::NodeContext;
 
+mod restore;
 mod staging;
 
 /// The wait before another try where the store did not answer.
@@ -71,9 +74,12 @@ impl InstanceLand {
                 return self.hold(arrival, "store_unreadable", message, permanent).await;
             }
         };
+        let activator = self.node.activator();
+        let local = activator.map_or(Ok(false), |activator| activator.has_database(&arrival.fall.host));
+        let local = local.map_err(anyhow::Error::new)?;
         let seen = Seen {
             pending: arrival.fall.pending.as_ref().map(|(_, tail)| tail),
-            local: false,
+            local,
             own: has_own,
             staged: has_staged,
             served_before: arrival.fall.served_before,
@@ -99,9 +105,19 @@ impl InstanceLand {
                 );
                 self.hold(arrival, "nothing_to_restore", message, true).await
             }
-            Source::Pending(_) | Source::Local | Source::Own | Source::Staging => {
-                let message = "this box cannot restore: it has no litestream".to_owned();
-                self.hold(arrival, "cannot_restore", message, true).await
+            wanted @ (Source::Pending(_) | Source::Local | Source::Own | Source::Staging) => {
+                let Some(activator) = activator else {
+                    let message = "this box cannot restore: it has no litestream (set node.litestream)".to_owned();
+                    return self.hold(arrival, "cannot_restore", message, true).await;
+                };
+                match wanted {
+                    Source::Pending(tail) => self.land_pending(arrival, activator, tail).await,
+                    Source::Local => self.land_local(arrival, activator).await,
+                    Source::Own => self.land_newest(arrival, activator, false).await,
+                    Source::Staging | Source::Beginning | Source::Missing(_) => {
+                        self.land_newest(arrival, activator, true).await
+                    }
+                }
             }
         }
     }
@@ -127,10 +143,40 @@ impl InstanceLand {
             return Ok(Done::Snooze { after: RETRY });
         }
         tracing::info!(host = %fall.host, node.id = %self.node.id(), region = %self.node.region(), "landed: it serves");
+        self.start(arrival).await;
         if landed.is_some() {
             return self.delete_staging(arrival).await;
         }
         Ok(Done::Complete(json!({"landed": true, "host": fall.host})))
+    }
+
+    /// Starts the child at once: the box's own loop would within a second. That it does not start fails no landing.
+    async fn start(&self, arrival: &Arrival<'_>) {
+        let fall = arrival.fall;
+        let Some(activator) = self.node.activator().filter(|_| !fall.parked) else { return };
+        let started = activator.start(&fall.host, &fall.env, self.may_start(&fall.host)).await;
+        match started {
+            Ok(started) => {
+                let told = self.publish(&fall.host, &started.address.to_string()).await;
+                if let Err(error) = told {
+                    tracing::warn!(host = %fall.host, error = %chain(&*error), "where it answers is not told yet");
+                }
+            }
+            Err(activator::Error::NoProgram { .. }) => {}
+            Err(error) => tracing::warn!(host = %fall.host, error = %chain(&error), "landed, and does not start yet"),
+        }
+    }
+
+    async fn may_start(&self, host: &Host) -> anyhow::Result<bool> {
+        let mut conn = db::session(&self.pool).await?;
+        let may = instances::may_start(&mut conn, self.node.id(), host).await?;
+        Ok(conn.done(may).await?)
+    }
+
+    async fn publish(&self, host: &Host, address: &str) -> anyhow::Result<()> {
+        let mut conn = db::session(&self.pool).await?;
+        instances::publish_address(&mut conn, self.node.id(), host, Some(address)).await?;
+        Ok(conn.done(()).await?)
     }
 
     /// Says on the route what holds the landing up, and looks again later.

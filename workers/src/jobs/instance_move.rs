@@ -21,7 +21,7 @@ use domain::db::{self, Session};
 use domain::ids::MoveId;
 use domain::instances::jobs::{MoveArgs, move_spec};
 use domain::instances::moves::policy::{self, Bearing, Pass, Sight, Target};
-use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, Round, RoundEnd};
+use domain::instances::moves::{self, Cas, Copies, Move, MoveState, Obstacle, Round, RoundEnd};
 use domain::instances::{self, Refusal};
 use domain::nodes::{self, Bucket};
 use domain::queue::{KindSpec, Operation};
@@ -35,7 +35,8 @@ use crate::mirror::{Mirror, MirrorError, Pair, PassReport};
 use crate::node::NodeContext;
 
 mod abort;
-mod journal;
+mod cut;
+pub(super) mod journal;
 mod report;
 
 use journal::MoveJournal;
@@ -96,12 +97,10 @@ impl InstanceMove {
                 let message = format!("this version does not act on state {:?}: upgrade the worker", state.as_str());
                 self.blocked(&found, context, "state_unknown", message).await
             }
+            Pass::Mirror(MoveState::Ready) if found.cut_auto => self.cut_by_itself(&found, context).await,
             Pass::Mirror(state) => self.mirror(&found, state, context).await,
             Pass::Abort => self.abort(&found, context).await,
-            Pass::Cut => {
-                let message = "this version cannot cut: upgrade the worker".to_owned();
-                self.blocked(&found, context, "state_unknown", message).await
-            }
+            Pass::Cut => self.cut(&found, context).await,
         }
     }
 
@@ -331,7 +330,10 @@ impl InstanceMove {
         moves::retire_route(&mut conn, &found.host, self.node.id()).await.map_err(anyhow::Error::new)?;
         stands(conn, ()).await?;
         let mut conn = self.connection().await?;
-        while moves::forget_some_keys(&mut conn, found.id, FORGET_AT_ONCE).await.map_err(anyhow::Error::new)? {
+        while moves::forget_some_keys(&mut conn, found.id, Copies::OfRounds, FORGET_AT_ONCE)
+            .await
+            .map_err(anyhow::Error::new)?
+        {
             context.check()?;
         }
         stands(conn, ()).await?;

@@ -40,6 +40,15 @@ impl Pair {
         })
     }
 
+    /// The pair of a landing: `moves/<host>/` back to `instances/<host>/`, in one bucket.
+    ///
+    /// # Errors
+    /// As [`Pair::of_instance`].
+    pub fn of_landing(host: &str) -> Result<Self, HostError> {
+        let Self { source_prefix, staging_prefix, rule, may_be_empty } = Self::of_instance(host)?;
+        Ok(Self { source_prefix: staging_prefix, staging_prefix: source_prefix, rule, may_be_empty })
+    }
+
     /// A pair of plain files, where an empty source is a state like any other. A `/` is added where one is missing.
     #[must_use]
     pub fn of_files(source_prefix: &str, staging_prefix: &str) -> Self {

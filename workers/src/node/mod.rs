@@ -20,6 +20,7 @@ use domain::nodes::{self, Bucket, Capabilities, Node, NodeSpec};
 use sqlx::PgPool;
 use tokio::sync::Mutex;
 
+use crate::activator::{self, Activator};
 use crate::mirror::{self, Place};
 use crate::objects::{CopyLimits, Endpoint, LimitSettings, ObjectStore, Tuning};
 
@@ -58,6 +59,8 @@ pub struct NodeConfig {
     pub limits: LimitSettings,
     /// How long the replica that a move left behind is kept after its landing serves; zero purges it right away.
     pub undo_window: Duration,
+    /// How the box runs its instances; `None` where it only moves data.
+    pub activator: Option<activator::Settings>,
 }
 
 impl NodeConfig {
@@ -77,6 +80,7 @@ impl NodeConfig {
             tuning: Tuning::default(),
             limits: LimitSettings::default(),
             undo_window: domain::instances::moves::policy::UNDO_WINDOW,
+            activator: None,
         }
     }
 }
@@ -96,6 +100,9 @@ pub enum NodeError {
         #[source]
         source: std::io::Error,
     },
+    /// What runs its instances cannot begin.
+    #[error("open the node's activator")]
+    Activator(#[from] activator::Error),
 }
 
 impl NodeError {
@@ -113,7 +120,8 @@ impl NodeError {
                 | nodes::Error::Stale { .. }
                 | nodes::Error::Invalid { .. },
             )
-            | Self::Folder { .. } => false,
+            | Self::Folder { .. }
+            | Self::Activator(_) => false,
         }
     }
 }
@@ -130,6 +138,7 @@ struct Inner {
     config: NodeConfig,
     own: Bucket,
     limits: Arc<CopyLimits>,
+    activator: Option<Activator>,
     /// One client for each region that requests are signed for.
     stores: Mutex<HashMap<String, ObjectStore>>,
 }
@@ -161,7 +170,14 @@ impl NodeContext {
             "node registered"
         );
         let limits = CopyLimits::new(config.limits);
-        Ok(Self { inner: Arc::new(Inner { node, config, own, limits, stores: Mutex::default() }) })
+        let activator = match config.activator.clone() {
+            Some(settings) => {
+                let store = open_store(&config, &limits, &own.region).await;
+                Some(Activator::open(settings, Place { store, bucket: own.name.clone() })?)
+            }
+            None => None,
+        };
+        Ok(Self { inner: Arc::new(Inner { node, config, own, limits, activator, stores: Mutex::default() }) })
     }
 
     /// Its id.
@@ -188,6 +204,12 @@ impl NodeContext {
         &self.inner.config
     }
 
+    /// What runs its instances, where the box is set up for that.
+    #[must_use]
+    pub fn activator(&self) -> Option<&Activator> {
+        self.inner.activator.as_ref()
+    }
+
     /// The queues that its worker serves: its own, and its region's where it can host.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueName> {
@@ -205,14 +227,20 @@ impl NodeContext {
         if let Some(store) = stores.get(&bucket.region) {
             return Place { store: store.clone(), bucket: bucket.name.clone() };
         }
-        let s3 = &self.inner.config.s3;
-        let endpoint = Endpoint {
-            url: s3.url.as_ref().map(|url| url.replace(REGION_MARK, &bucket.region)),
-            region: bucket.region.clone(),
-            ..s3.clone()
-        };
-        let store = ObjectStore::open(&endpoint, self.inner.config.tuning, Arc::clone(&self.inner.limits)).await;
+        let store = open_store(&self.inner.config, &self.inner.limits, &bucket.region).await;
         stores.insert(bucket.region.clone(), store.clone());
         Place { store, bucket: bucket.name.clone() }
     }
+}
+
+/// A client for the buckets of one of the store's regions, with the box's own key.
+async fn open_store(config: &NodeConfig, limits: &Arc<CopyLimits>, region: &str) -> ObjectStore {
+    ObjectStore::open(&endpoint_in(&config.s3, region), config.tuning, Arc::clone(limits)).await
+}
+
+/// The store as it is reached in one of its regions: its URL may carry `{region}`.
+#[must_use]
+pub fn endpoint_in(s3: &Endpoint, region: &str) -> Endpoint {
+    let url = s3.url.as_ref().map(|url| url.replace(REGION_MARK, region));
+    Endpoint { url, region: region.to_owned(), ..s3.clone() }
 }

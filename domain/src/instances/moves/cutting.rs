@@ -9,9 +9,10 @@ use sqlx::{Connection as _, PgConnection};
 use super::verbs::record_act;
 use super::{Cas, MoveState, Tail, store};
 use crate::audit::Actor;
-use crate::ids::{Host, MoveId, NodeId, QueueName, RegionCode};
+use crate::ids::{Host, MoveId, NodeId, RegionCode};
 use crate::instances::{Error, Refusal, jobs};
 use crate::lease::Lease;
+use crate::queue::{Enqueued, NewJob};
 use crate::{db, nodes, queue};
 
 /// Opens a row of the journal for a step of this state.
@@ -123,12 +124,14 @@ pub async fn begin_purge(conn: &mut PgConnection, lease: Lease, id: MoveId) -> R
 }
 
 /// A move that was flipped.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Flipped {
     /// The region that is now the record's.
     pub to: RegionCode,
-    /// The queue of its landing.
-    pub queue: QueueName,
+    /// Its landing.
+    pub landing: NewJob,
+    /// What became of that.
+    pub made: Enqueued,
 }
 
 /// The source's last act: one compare-and-set gives the record to the target and ends the move (M-008).
@@ -155,7 +158,8 @@ pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &st
         nodes::bump_serial(&mut tx, &record.from).await?;
         nodes::bump_serial(&mut tx, &to).await?;
         let landing = jobs::land_job(record.id, &to);
-        if !queue::enqueue(&mut tx, &landing).await?.is_new() {
+        let made = queue::enqueue(&mut tx, &landing).await?;
+        if !made.is_new() {
             // An earlier landing in that region still has something to delete: it lands this one, too.
             queue::nudge(&mut tx, jobs::LAND_KIND, &jobs::land_key(record.id, &to)).await?;
         }
@@ -163,7 +167,7 @@ pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &st
         let detail = serde_json::json!({"move_id": id, "from": record.from, "to": to, "job_id": lease.job,
                                         "fence": lease.fence});
         record_act(&mut tx, &record.host, Actor::System, "instance.move.flip", detail).await?;
-        Ok::<_, Error>(Cas::Set(Flipped { to, queue: landing.queue }))
+        Ok::<_, Error>(Cas::Set(Flipped { to, landing, made }))
     }
     .await;
     db::finish(tx, done).await
@@ -251,12 +255,26 @@ pub async fn clear(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<
     db::finish(tx, done).await
 }
 
+/// Whose rows of the journal of copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    /// Those of the source's rounds.
+    OfRounds,
+    /// Those of the landing.
+    OfLanding,
+}
+
 /// Removes some rows of the journal of copies of a move that is over (M-118); whether any may be left.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn forget_some_keys(conn: &mut PgConnection, id: MoveId, limit: u16) -> Result<bool, sqlx::Error> {
-    Ok(store::cut::forget_some_keys(conn, id, i64::from(limit)).await? >= u64::from(limit))
+pub async fn forget_some_keys(
+    conn: &mut PgConnection,
+    id: MoveId,
+    whose: Copies,
+    limit: u16,
+) -> Result<bool, sqlx::Error> {
+    Ok(store::cut::forget_some_keys(conn, id, whose == Copies::OfLanding, i64::from(limit)).await? >= u64::from(limit))
 }
 
 /// The route of a host that is no longer this box's to serve (M-072): its record is in another region.

@@ -31,8 +31,8 @@ mod tail;
 mod verbs;
 
 pub use cutting::{
-    Flipped, Swept, begin_purge, begin_step, clear, close_route, cut_by_itself, end_step, flip, forget_some_keys,
-    note_swept, record_tail, retire_route, swept,
+    Copies, Flipped, Swept, begin_purge, begin_step, clear, close_route, cut_by_itself, end_step, flip,
+    forget_some_keys, note_swept, record_tail, retire_route, swept,
 };
 pub use rounds::{Cas, Round, RoundEnd, begin_round, end_round, note_obstacle, pin_target, promote};
 pub use state::{MoveState, StoredState};
@@ -43,6 +43,9 @@ pub use store::marks::change_mark;
 pub use store::read::{get, is_open, of_instance, open_of_host, steps};
 pub use tail::Tail;
 pub use verbs::{Accepted, abort, cut};
+
+/// The number of the pair whose copies a landing makes; those of the source's rounds come before it.
+pub const LANDING_PAIR: i16 = 100;
 
 /// Tries of a start whose move met another that ended at once.
 const MAX_TRIES: usize = 3;

@@ -2,6 +2,7 @@
 
 use domain::ids::{Host, MoveId};
 use domain::instances::landing;
+use domain::instances::moves::{self, Copies};
 use serde_json::json;
 
 use super::{Arrival, InstanceLand, RETRY};
@@ -10,6 +11,9 @@ use crate::jobs::instance_move::told;
 use crate::jobs::sweep::{SweepError, sweep};
 use crate::jobs::{Done, JobContext, JobError};
 use crate::mirror::Pair;
+
+/// Rows of the journal of copies that one statement removes.
+const FORGET_AT_ONCE: u16 = 10_000;
 
 impl InstanceLand {
     pub(super) async fn delete_staging(&self, arrival: &Arrival<'_>) -> Result<Done, JobError> {
@@ -37,6 +41,12 @@ impl InstanceLand {
         }
         for id in staged {
             let mut conn = self.connection().await?;
+            while moves::forget_some_keys(&mut conn, *id, Copies::OfLanding, FORGET_AT_ONCE)
+                .await
+                .map_err(anyhow::Error::new)?
+            {
+                context.check()?;
+            }
             told(context, landing::staging_deleted(&mut conn, context.lease(), *id, &swept.evidence()).await)?;
             conn.done(()).await.map_err(anyhow::Error::new)?;
         }

@@ -13,15 +13,26 @@ use crate::mirror::{JournalKey, KeyJournal, RecordError};
 
 /// The rows of one move.
 #[derive(Debug)]
-pub(super) struct MoveJournal {
+pub(in crate::jobs) struct MoveJournal {
     pool: PgPool,
     context: JobContext,
     id: MoveId,
+    /// The number of the first pair: a landing's rows stand beside the source's.
+    first: usize,
 }
 
 impl MoveJournal {
     pub(super) fn new(pool: PgPool, context: JobContext, id: MoveId) -> Self {
-        Self { pool, context, id }
+        Self { pool, context, id, first: 0 }
+    }
+
+    /// The journal of the landing of a move.
+    pub(in crate::jobs) fn of_landing(pool: PgPool, context: JobContext, id: MoveId) -> Self {
+        Self { pool, context, id, first: usize::from(moves::LANDING_PAIR.unsigned_abs()) }
+    }
+
+    fn number(&self, pair: usize) -> Result<i16, RecordError> {
+        i16::try_from(self.first + pair).map_err(store)
     }
 
     /// A refused write is told to the runner here, where it was refused.
@@ -44,7 +55,7 @@ impl KeyJournal for MoveJournal {
     async fn page(&self, pair: usize, after: Option<&str>, limit: usize) -> Result<Vec<JournalKey>, RecordError> {
         let mut conn = db::session(&self.pool).await.map_err(store)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = moves::keys_page(&mut conn, self.id, number(pair)?, after, limit).await.map_err(store)?;
+        let rows = moves::keys_page(&mut conn, self.id, self.number(pair)?, after, limit).await.map_err(store)?;
         rows.into_iter().map(|row| Ok(JournalKey { size: size_of(row.size)?, ..keyed(row) })).collect()
     }
 
@@ -61,13 +72,13 @@ impl KeyJournal for MoveJournal {
             })
             .collect();
         let mut conn = db::session(&self.pool).await.map_err(store)?;
-        self.told(moves::record_keys(&mut conn, self.context.lease(), self.id, number(pair)?, &rows?).await)?;
+        self.told(moves::record_keys(&mut conn, self.context.lease(), self.id, self.number(pair)?, &rows?).await)?;
         conn.done(()).await.map_err(store)
     }
 
     async fn forget(&self, pair: usize, keys: &[String]) -> Result<(), RecordError> {
         let mut conn = db::session(&self.pool).await.map_err(store)?;
-        self.told(moves::forget_keys(&mut conn, self.context.lease(), self.id, number(pair)?, keys).await)?;
+        self.told(moves::forget_keys(&mut conn, self.context.lease(), self.id, self.number(pair)?, keys).await)?;
         conn.done(()).await.map_err(store)
     }
 }
@@ -78,10 +89,6 @@ fn keyed(row: CopiedKey) -> JournalKey {
 
 fn size_of(size: i64) -> Result<u64, RecordError> {
     u64::try_from(size).map_err(store)
-}
-
-fn number(pair: usize) -> Result<i16, RecordError> {
-    i16::try_from(pair).map_err(store)
 }
 
 fn store(error: impl std::error::Error + Send + Sync + 'static) -> RecordError {

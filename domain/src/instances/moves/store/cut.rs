@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 
 use crate::ids::{Host, InstanceId, MoveId, NodeId, RegionCode};
-use crate::instances::moves::{MoveState, Tail};
+use crate::instances::moves::{LANDING_PAIR, MoveState, Tail};
 
 /// Enters a state from one of those that may precede it; `false` where the move is in none of them, or over.
 pub(in crate::instances::moves) async fn enter(
@@ -258,16 +258,21 @@ pub(in crate::instances) async fn retire_route(
 pub(in crate::instances::moves) async fn forget_some_keys(
     conn: &mut PgConnection,
     id: MoveId,
+    of_landing: bool,
     limit: i64,
 ) -> Result<u64, sqlx::Error> {
     let done = sqlx::query!(
         r#"
         delete from move_keys
-         where ctid in (select k.ctid from move_keys k where k.move_id = $1 limit $2)
+         where ctid in (
+                   select k.ctid from move_keys k where k.move_id = $1 and (k.pair >= $4) = $3 limit $2
+               )
            and exists (select from moves m where m.id = $1 and m.finished_at is not null)
         "#,
         id.0,
         limit,
+        of_landing,
+        LANDING_PAIR,
     )
     .execute(conn)
     .await?;

@@ -1,0 +1,149 @@
+//! The cut and the landing, with real children, a real litestream and real databases.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+
+use domain::instances::moves::MoveState;
+use domain::instances::{self, EdgesDocument};
+use sha2::{Digest as _, Sha256};
+
+use crate::acting::{activator, rows_of};
+use crate::support::{Fleet, HOST, host, region};
+
+async fn edges(fleet: &Fleet, code: &str) -> EdgesDocument {
+    let found = instances::edges(&mut *fleet.conn().await, &region(code)).await;
+    found.expect("the database answers").expect("the region exists")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_carries_every_row_to_the_target_which_serves_it_under_its_own_region() {
+    // M-008, M-062 (the order), M-063, M-068, M-070, M-092, M-095, M-101, M-109, M-111.
+    let fleet = Fleet::writing().await;
+    let id = fleet.make_ready().await;
+    let record = fleet.record(HOST).await;
+    let serials = (fleet.serial("eu").await, fleet.serial("uk").await);
+    let running = fleet.lease_next_round_of(&fleet.eu).await;
+    fleet.settle(running, &Ok(workers::jobs::Done::Snooze { after: crate::support::INTERVAL })).await;
+    fleet.cut().await;
+    let done = fleet.run(&fleet.eu).await;
+    assert_eq!(done.result()["outcome"], "moved");
+
+    let found = fleet.read_move(id).await;
+    let tail = found.tail.clone().expect("proven");
+    let after = fleet.record(HOST).await;
+    assert_eq!((after.region.as_str(), &after.moving, found.outcome.as_deref()), ("uk", &None, Some("moved")));
+    assert_eq!(after.replica_regions, record.replica_regions, "nothing else follows");
+    assert!(fleet.serial("eu").await > serials.0 && fleet.serial("uk").await > serials.1);
+    assert!(activator(&fleet.eu).running(&host(HOST)).is_none());
+    for name in ["app.db", "app.db-wal", "app.db-shm", ".app.db-litestream"] {
+        assert!(!fleet.file("eu-1", name).exists(), "{name} is purged");
+    }
+    let steps = fleet.steps_from(id, "close_route").await;
+    let done = |step: &str| (step.to_owned(), Some("done".to_owned()));
+    let word = |step: &str, outcome: &str| (step.to_owned(), Some(outcome.to_owned()));
+    let expected = [
+        word("close_route", "closed"),
+        done("stop_child"),
+        done("prove_tail"),
+        done("final_delta"),
+        done("purge"),
+        word("flip", "flipped"),
+    ];
+    assert_eq!(steps, expected);
+    assert!(edges(&fleet, "eu").await.routes.is_empty(), "the source's route is retired");
+    assert_eq!(edges(&fleet, "uk").await.unserved, [host(HOST)], "503, not 404, until it is served");
+
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+    let database = fleet.database(&fleet.uk);
+    assert!(rows_of(&database).expect("a database") >= 30);
+    let document = edges(&fleet, "uk").await;
+    let address = document.routes[0].address.clone().expect("it runs");
+    let mut told = String::new();
+    TcpStream::connect(address).expect("it answers").read_to_string(&mut told).expect("its environment");
+    assert!(told.lines().any(|line| line == "CARLOS_REGION=uk"), "{told}");
+    let found = fleet.read_move(id).await;
+    assert!(found.landed_at.is_some() && found.staging_deleted_at.is_some(), "{found:?}");
+    assert_eq!(fleet.content("uk-data", &format!("moves/{HOST}/")), [], "the staging is deleted");
+    assert!(!fleet.content("eu-data", &format!("instances/{HOST}/")).is_empty(), "the old replica is kept");
+    let steps = fleet.steps_from(id, "mirror_in").await;
+    assert_eq!(steps, [done("mirror_in"), done("restore"), word("delete_staging", "deleted")]);
+    let restored = fleet.journal(id).await.into_iter().find(|step| step.step == "restore").expect("journalled");
+    assert_eq!(restored.evidence["sha256"], tail.sha256.as_str(), "the very file of the cut");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_restored_is_the_file_that_the_source_had_and_an_instance_that_comes_back_is_the_newest() {
+    // M-102: A to B to A. The region that it comes back to holds an older replica with higher transactions of its own.
+    let fleet = Fleet::writing().await;
+    fleet.make_ready().await;
+    fleet.cut().await;
+    fleet.run(&fleet.eu).await;
+    fleet.run(&fleet.uk).await;
+    let before = rows_of(&fleet.database(&fleet.uk)).expect("a database");
+    fleet.until_rows(&fleet.uk, before + 20).await;
+    // What the first life left in eu goes on: its own replica, with transactions beyond those of the second.
+    let stale = format!("instances/{HOST}/{}", crate::support::ltx(0, 999_999, 999_999));
+    fleet.s3.objects().put("eu-data", &stale, b"of an older life");
+
+    let back = fleet.start_move_to(HOST, "eu").await.expect("the way back begins").id;
+    fleet.until_ready(&fleet.uk, back).await;
+    fleet.cut().await;
+    assert_eq!(fleet.run(&fleet.uk).await.result()["outcome"], "moved");
+    let tail = fleet.read_move(back).await.tail.expect("proven");
+    let parked = fleet.place_parked().await;
+    assert_eq!(fleet.run(&fleet.eu).await.result()["landed"], true);
+    let database = fleet.database(&fleet.eu);
+    assert_eq!(hex::encode(Sha256::digest(std::fs::read(&database).expect("the file"))), tail.sha256);
+    assert!(rows_of(&database).expect("a database") >= before + 20);
+    assert!(fleet.s3.objects().get("eu-data", &stale).is_none(), "nothing of the older life is left");
+    parked.wake(&fleet).await;
+    fleet.until_rows(&fleet.eu, before + 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_instance_is_moved_without_being_woken() {
+    // M-041, M-079, M-080.
+    let fleet = Fleet::writing().await;
+    let parked = fleet.place_parked().await;
+    activator(&fleet.eu).stop(&host(HOST)).await.expect("parked");
+    let rows = rows_of(&fleet.database(&fleet.eu)).expect("a database");
+    for purged in [false, true] {
+        if purged {
+            // The box was rebuilt: its replica is all that there is.
+            activator(&fleet.uk).purge(&host(HOST)).await.expect("purged");
+        }
+        let (from, to, node) = if purged { ("uk", "eu", &fleet.uk) } else { ("eu", "uk", &fleet.eu) };
+        let target = if purged { &fleet.eu } else { &fleet.uk };
+        let id = fleet.start_move_to(HOST, to).await.expect("the move begins").id;
+        fleet.until_ready(node, id).await;
+        fleet.cut().await;
+        assert_eq!(fleet.run(node).await.result()["outcome"], "moved", "from {from}");
+        assert_eq!(fleet.run(target).await.result()["landed"], true);
+        for node in [&fleet.eu, &fleet.uk] {
+            assert!(activator(node).running(&host(HOST)).is_none(), "nobody woke it");
+        }
+        assert_eq!(rows_of(&fleet.database(target)), Some(rows));
+    }
+    drop(parked);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_does_not_end_blocks_the_cut_visibly_and_nothing_is_lost() {
+    // M-065: nobody kills it, nothing is purged, the region does not change.
+    let fleet = Fleet::acting().await;
+    fleet.place_with(&[("TENANT_HANG", "1"), ("TENANT_WRITES", "1")]).await;
+    fleet.until_rows(&fleet.eu, 30).await;
+    let id = fleet.make_ready().await;
+    fleet.cut().await;
+    fleet.run(&fleet.eu).await.snoozed();
+    assert_eq!(fleet.obstacle(id).await, Some(("child_hangs".to_owned(), true)));
+    let found = fleet.read_move(id).await;
+    assert_eq!((found.state.known(), found.purge_began_at), (Some(MoveState::Cutting), None));
+    assert!(fleet.database(&fleet.eu).exists());
+    let pid = found.status.obstacle.expect("held up").message;
+    assert!(pid.contains("process "), "it says which: {pid}");
+    tests::activator::kill_all(&fleet.folder.path().join("eu-1/instances"));
+    fleet.pass_time(crate::support::INTERVAL).await;
+    assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "once somebody ended it");
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+}
