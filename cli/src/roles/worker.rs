@@ -13,8 +13,9 @@ use domain::nodes::Bucket;
 use sqlx::PgPool;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
+use workers::activator::{self, ReplicaCredentials};
 use workers::jobs::{self, Environment};
-use workers::node::{NodeConfig, NodeContext};
+use workers::node::{self, NodeConfig, NodeContext};
 use workers::objects::{Credentials, Endpoint};
 use workers::runner::{RunnerConfig, Worker};
 use workers::seam::{LeaseStore, PgLeaseStore};
@@ -22,7 +23,7 @@ use workers::seam::{LeaseStore, PgLeaseStore};
 use super::{Outage, wait_for_schema};
 use crate::exit::{Ending, Exit};
 use crate::settings::{Setting, Settings, table};
-use crate::{database, folder, interrupt};
+use crate::{database, environment, folder, interrupt};
 
 /// Runs the role.
 ///
@@ -123,6 +124,32 @@ fn node_config(settings: &Settings) -> anyhow::Result<Option<NodeConfig>> {
     let data_dir = settings.require(&table::NODE_DATA_DIR)?.into();
     let mut config = NodeConfig::new(identity, region, data.clone(), endpoint(settings, data.region)?, data_dir);
     config.round_interval = settings.seconds(&table::NODE_ROUND_INTERVAL_SECONDS);
+    config.activator = activator_settings(settings, &config)?;
+    Ok(Some(config))
+}
+
+/// What runs the box's instances; `None` where the box can only mirror.
+fn activator_settings(settings: &Settings, node: &NodeConfig) -> anyhow::Result<Option<activator::Settings>> {
+    let instances = node.data_dir.join("instances");
+    let store = node::endpoint_in(&node.s3, &node.data_bucket_region);
+    // Not this program's path: what lies there may be another version by the time that a child starts.
+    let launcher = "/proc/self/exe".into();
+    let mut config =
+        activator::Settings::new(instances, node.region.clone(), store, node.data_bucket.clone(), launcher);
+    config.environment = environment::plain();
+    let exec = settings.list(&table::NODE_EXEC);
+    config.exec = (!exec.is_empty()).then(|| exec.iter().map(Into::into).collect());
+    config.litestream = settings.require(&table::NODE_LITESTREAM)?.into();
+    let (command, chain) = (settings.list(&table::NODE_CREDENTIALS_COMMAND), environment::aws_chain());
+    config.credentials = if command.is_empty() {
+        ReplicaCredentials::Own { chain }
+    } else {
+        ReplicaCredentials::Command { command: command.to_vec(), chain }
+    };
+    if config.exec.is_none() && !config.has_litestream() {
+        tracing::info!("no litestream is found: this box mirrors, and neither lands nor cuts");
+        return Ok(None);
+    }
     Ok(Some(config))
 }
 

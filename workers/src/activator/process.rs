@@ -256,7 +256,7 @@ pub(super) fn tail(log: &Path) -> String {
 /// The program of a setting: a path as it is, a bare name looked up in the box's own PATH, never in a tenant's.
 pub(super) fn resolve(program: &Path, environment: &BTreeMap<OsString, OsString>) -> Option<PathBuf> {
     if program.components().count() > 1 {
-        return std::path::absolute(program).ok();
+        return std::path::absolute(program).ok().filter(|path| path.is_file());
     }
     let path = environment.get(std::ffi::OsStr::new("PATH"))?;
     std::env::split_paths(path).map(|folder| folder.join(program)).find(|path| path.is_file())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::ids::RegionCode;
 
+use super::process;
 use crate::objects::Endpoint;
 
 /// How an activator is set up.
@@ -104,5 +105,11 @@ impl Settings {
             restore_limit: Duration::from_secs(900),
             pace: Pace::default(),
         }
+    }
+
+    /// Whether litestream is there.
+    #[must_use]
+    pub fn has_litestream(&self) -> bool {
+        process::resolve(&self.litestream, &self.environment).is_some()
     }
 }
