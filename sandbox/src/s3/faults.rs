@@ -29,7 +29,9 @@ pub struct Call {
 }
 
 impl Call {
-    fn mentions(&self, part: &str) -> bool {
+    /// Whether its key, its prefix or its source's key contains `part`.
+    #[must_use]
+    pub fn mentions(&self, part: &str) -> bool {
         self.key.contains(part)
             || self.source.as_ref().is_some_and(|(_, key)| key.contains(part))
             || self.keys.iter().any(|key| key.contains(part))

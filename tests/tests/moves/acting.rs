@@ -59,11 +59,21 @@ impl Fleet {
 
     /// Begins a move to uk and lets eu make it ready.
     pub async fn make_ready(&self) -> MoveId {
-        let prefix = format!("instances/{HOST}/");
-        until("a replica", PATIENCE, || async { (!self.content("eu-data", &prefix).is_empty()).then_some(()) }).await;
+        self.until_replica().await;
         let id = self.start_move(HOST).await.expect("the move begins").id;
         self.until_ready(&self.eu, id).await;
         id
+    }
+
+    pub async fn until_replica(&self) {
+        let prefix = format!("instances/{HOST}/");
+        until("a replica", PATIENCE, || async { (!self.content("eu-data", &prefix).is_empty()).then_some(()) }).await;
+    }
+
+    /// The move of the instance that is in flight.
+    pub async fn open_move(&self) -> Option<MoveId> {
+        let found = moves::open_of_host(&mut *self.conn().await, &host(HOST)).await;
+        found.expect("the database answers").map(|found| found.id)
     }
 
     pub async fn until_ready(&self, node: &NodeContext, id: MoveId) {
@@ -75,6 +85,11 @@ impl Fleet {
             self.pass_time(crate::support::INTERVAL).await;
         }
         panic!("never ready: {:?}", self.read_move(id).await.status);
+    }
+
+    pub async fn abort(&self) {
+        let done = moves::abort(&mut *self.conn().await, &app(), &host(HOST), Actor::System, None).await;
+        done.expect("the abort is taken");
     }
 
     pub async fn cut(&self) {

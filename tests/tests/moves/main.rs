@@ -2,7 +2,9 @@
 
 mod abort;
 mod acting;
+mod crash;
 mod cut;
+mod landing;
 mod live;
 mod race;
 mod record;

@@ -329,14 +329,13 @@ impl InstanceMove {
         let mut conn = self.connection().await?;
         moves::retire_route(&mut conn, &found.host, self.node.id()).await.map_err(anyhow::Error::new)?;
         stands(conn, ()).await?;
-        let mut conn = self.connection().await?;
-        while moves::forget_some_keys(&mut conn, found.id, Copies::OfRounds, FORGET_AT_ONCE)
-            .await
-            .map_err(anyhow::Error::new)?
-        {
+        let mut more = true;
+        while more {
             context.check()?;
+            let mut conn = self.connection().await?;
+            let left = moves::forget_some_keys(&mut conn, found.id, Copies::OfRounds, FORGET_AT_ONCE).await;
+            more = stands(conn, left.map_err(anyhow::Error::new)?).await?;
         }
-        stands(conn, ()).await?;
         Ok(Turn::End(Done::Complete(json!({"outcome": found.outcome, "rounds": found.round}))))
     }
 

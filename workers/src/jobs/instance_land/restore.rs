@@ -46,6 +46,10 @@ impl InstanceLand {
         crate::failpoint::hit("land.before_restore", arrival.fall.host.as_str()).await;
         let restored = self.step(arrival, "restore", self.restore(arrival, activator, &tail.txid, Some(tail)));
         if let Some(held) = restored.await? {
+            // What was copied is not what it should be, although its names say so: the next try copies all of it anew.
+            if let Some((id, _)) = &arrival.fall.pending {
+                self.forget_copies(*id, arrival.context).await?;
+            }
             return Ok(held);
         }
         self.serve(arrival).await

@@ -40,16 +40,23 @@ impl InstanceLand {
             return Ok(Done::Snooze { after: RETRY });
         }
         for id in staged {
+            self.forget_copies(*id, context).await?;
             let mut conn = self.connection().await?;
-            while moves::forget_some_keys(&mut conn, *id, Copies::OfLanding, FORGET_AT_ONCE)
-                .await
-                .map_err(anyhow::Error::new)?
-            {
-                context.check()?;
-            }
             told(context, landing::staging_deleted(&mut conn, context.lease(), *id, &swept.evidence()).await)?;
             conn.done(()).await.map_err(anyhow::Error::new)?;
         }
         Ok(Done::Complete(json!({"landed": true, "host": host, "staging_deleted": swept.deleted})))
+    }
+
+    /// Removes what the journal of copies says of a landing.
+    pub(super) async fn forget_copies(&self, id: MoveId, context: &JobContext) -> Result<(), JobError> {
+        let mut more = true;
+        while more {
+            context.check()?;
+            let mut conn = self.connection().await?;
+            let left = moves::forget_some_keys(&mut conn, id, Copies::OfLanding, FORGET_AT_ONCE).await;
+            more = conn.done(left.map_err(anyhow::Error::new)?).await.map_err(anyhow::Error::new)?;
+        }
+        Ok(())
     }
 }
