@@ -50,9 +50,10 @@ alter table routes
     add column address text,
     add constraint routes_held_check check ((held is null) = (held_since is null));
 
--- Replicas that a move left behind: kept for a while after the landing, then purged, with a receipt.
-create table old_replicas (
-    move_id       uuid primary key references moves,
+-- What a move left behind in a region: its old replica, kept for a while after the landing, or a staging that will never
+-- land. It is purged, with a receipt.
+create table remains (
+    move_id       uuid not null references moves,
     instance_id   uuid not null references instances,
     host          text not null,
     region        text not null references regions,
@@ -62,11 +63,14 @@ create table old_replicas (
     -- Null until the landing serves.
     keep_until    timestamptz,
     purge_began_at timestamptz,
+    -- A fresh listing of it was empty for the first time.
+    emptied_at    timestamptz,
     purged_at     timestamptz,
     -- What the purge deleted, and what it could not.
     receipt       jsonb,
-    constraint old_replicas_purged_check check ((purged_at is null) = (receipt is null)),
-    constraint old_replicas_purge_check check (purge_began_at is null or keep_until is not null)
+    primary key (move_id, region),
+    constraint remains_purged_check check ((purged_at is null) = (receipt is null)),
+    constraint remains_purge_check check (purge_began_at is null or keep_until is not null)
 );
-create index old_replicas_host on old_replicas (host, region);
-create index old_replicas_due on old_replicas (keep_until) where purged_at is null;
+create index remains_host on remains (host, region);
+create index remains_due on remains (keep_until) where purged_at is null;

@@ -206,6 +206,10 @@ error_pages! {
     MoveInFlight = "move_in_flight";
     NoMove = "no_move";
     MoveNotReady = "move_not_ready";
+    MoveNotCutting = "move_not_cutting";
+    MovePastRecall = "move_past_recall";
+    InstanceServed = "instance_served";
+    RegionPurging = "region_purging";
     NotPlaced = "not_placed";
     HostTaken = "host_taken";
     RegionInUse = "region_in_use";

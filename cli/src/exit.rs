@@ -146,6 +146,10 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::MoveInFlight
         | Code::NoMove
         | Code::MoveNotReady
+        | Code::MoveNotCutting
+        | Code::MovePastRecall
+        | Code::InstanceServed
+        | Code::RegionPurging
         | Code::NotPlaced
         | Code::HostTaken
         | Code::RegionInUse

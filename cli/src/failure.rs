@@ -84,6 +84,10 @@ fn words(code: Code) -> (Told, &'static str) {
         Code::JobConflict => (Detail, "`leasehold job show` tells the job's present state"),
         Code::MoveInFlight => (Detail, "`leasehold instance show` tells how far it is and what holds it up"),
         Code::NoMove => (Detail, "`leasehold instance moves` lists those that are over"),
+        Code::MoveNotCutting => (Detail, "`leasehold instance abort` gives up a move that prepares or is ready"),
+        Code::MovePastRecall => (Detail, "`leasehold instance why` tells what the landing waits for"),
+        Code::InstanceServed => (Detail, "park the instance first, with `leasehold instance park`"),
+        Code::RegionPurging => (Detail, "wait a minute or two and try again"),
         Code::MoveNotReady => (
             Detail,
             "wait until `leasehold instance show` says ready; it tells what is left to copy and what holds it up",

@@ -79,6 +79,14 @@ codes! {
     NoMove = "no_move", 409, "No move is in flight";
     /// The move cannot be cut yet.
     MoveNotReady = "move_not_ready", 409, "The move is not ready";
+    /// Only a move that is being cut can be taken back so.
+    MoveNotCutting = "move_not_cutting", 409, "The move is not being cut";
+    /// The source's database may be gone: forward only.
+    MovePastRecall = "move_past_recall", 409, "The move goes forward only";
+    /// A box that lives serves the instance.
+    InstanceServed = "instance_served", 409, "A box serves the instance";
+    /// What an earlier move left in the region is being purged.
+    RegionPurging = "region_purging", 409, "The region's old copy is being purged";
     /// No box serves the instance yet.
     NotPlaced = "not_placed", 409, "No box has taken the instance yet";
     /// A record of the host exists already.

@@ -11,6 +11,19 @@ pub const MOVE_KIND: &str = "instance.move";
 /// The kind by which a box takes an instance that is newly in scope, on its region's queue.
 pub const LAND_KIND: &str = "instance.land";
 
+/// The kind by which a box of the old region purges what a move left behind, once its time has come.
+pub const PURGE_KIND: &str = "instance.purge";
+
+/// Arguments of [`PURGE_KIND`].
+#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PurgeArgs {
+    /// The move that left it.
+    pub move_id: MoveId,
+    /// Where it left it.
+    pub region: RegionCode,
+}
+
 /// Arguments of [`MOVE_KIND`].
 #[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -53,6 +66,26 @@ pub fn land_spec() -> KindSpec {
         backoff: Backoff { cap: std::time::Duration::from_secs(60), ..Backoff::default() },
         ..KindSpec::new::<LandArgs>(LAND_KIND, "Takes an instance that is newly in scope: mints its route on this box.")
     }
+}
+
+/// What is known of [`PURGE_KIND`].
+#[must_use]
+pub fn purge_spec() -> KindSpec {
+    KindSpec {
+        deadline: None,
+        protected: true,
+        public: false,
+        backoff: Backoff { cap: std::time::Duration::from_secs(300), ..Backoff::default() },
+        ..KindSpec::new::<PurgeArgs>(PURGE_KIND, "Purges the replica that a move left behind, with a receipt.")
+    }
+}
+
+/// The one purge of what a move left behind, for any capable box of its region.
+#[must_use]
+pub fn purge_job(id: MoveId, region: &RegionCode) -> NewJob {
+    NewJob::new(&purge_spec(), serde_json::json!(PurgeArgs { move_id: id, region: region.clone() }))
+        .on(QueueName::of_region(region))
+        .unique(format!("{id}.{region}"))
 }
 
 /// The one job of a move.

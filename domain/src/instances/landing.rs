@@ -45,6 +45,8 @@ pub enum Landing {
     },
     /// A move is in flight: whoever serves the host goes on, nobody else begins.
     Moving,
+    /// What an earlier move left in the prefix is being purged: a landing waits until that is over.
+    Purging,
     /// No such record.
     Gone,
 }
@@ -117,6 +119,9 @@ async fn land_inside(conn: &mut PgConnection, lease: Lease, id: InstanceId, node
             if moves::is_open(conn, &place.host).await? {
                 return Ok(Landing::Moving);
             }
+            if store::residency::is_purging(conn, &place.host, &own).await? {
+                return Ok(Landing::Purging);
+            }
             store::landing::mint(conn, id, &place.host, node).await?;
             nodes::bump_serial(conn, &own).await?;
         }
@@ -160,6 +165,8 @@ pub async fn serve(
         if let Some(landed) = landed {
             store::landing::note_landed(&mut tx, landed).await?;
             store::landing::keep_until(&mut tx, landed, undo_window).await?;
+            let receipt = serde_json::json!({"superseded_by": landed});
+            store::residency::supersede(&mut tx, &place.host, &own, &receipt).await?;
         }
         nodes::bump_serial(&mut tx, &own).await?;
         let detail = serde_json::json!({"node_id": node, "region": own, "move_id": landed, "job_id": lease.job,

@@ -28,6 +28,8 @@ mod new;
 pub mod plan;
 pub mod record;
 mod refusal;
+pub mod rescue;
+pub mod residency;
 pub mod source;
 mod store;
 

@@ -2,7 +2,7 @@
 
 use super::moves::StoredState;
 use super::record::InstanceKind;
-use crate::ids::RegionCode;
+use crate::ids::{NodeId, RegionCode};
 
 /// Which answer a refusal gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,18 @@ pub enum Refusal {
         /// Where it goes.
         to: RegionCode,
     },
+    /// Only what is being cut can be taken back so.
+    #[error("the move is {0}, not being cut: a move that prepares or is ready is given up by its abort")]
+    NotCutting(StoredState),
+    /// The source's own database may be gone.
+    #[error("the cut has begun to delete the source's database: it goes forward only")]
+    PastRecall,
+    /// Two boxes would write.
+    #[error("node {0} serves the instance and lives: park the instance first, and point it when it has ended")]
+    Serves(NodeId),
+    /// Half of it may be gone.
+    #[error("what an earlier move left in region {0} is being purged: wait until that is over")]
+    Purging(RegionCode),
     /// It changed since the caller read it.
     #[error("the record is at revision {found}, not {expected}: read it again")]
     Stale {
@@ -105,6 +117,10 @@ impl Refusal {
             Self::InFlight { .. } => "move_in_flight",
             Self::NoMove => "no_move",
             Self::NotReady { .. } => "move_not_ready",
+            Self::NotCutting(_) => "move_not_cutting",
+            Self::PastRecall => "move_past_recall",
+            Self::Serves(_) => "instance_served",
+            Self::Purging(_) => "region_purging",
             Self::Stale { .. } => "stale_revision",
             Self::NotPlaced => "not_placed",
             Self::HostTaken => "host_taken",
@@ -126,9 +142,15 @@ impl Refusal {
             | Self::RegionUnknown(_)
             | Self::RegionUnarmed(_)
             | Self::RegionCannotHost(_) => RefusalClass::Invalid,
-            Self::InFlight { .. } | Self::NoMove | Self::NotReady { .. } | Self::NotPlaced | Self::HostTaken => {
-                RefusalClass::Conflict
-            }
+            Self::InFlight { .. }
+            | Self::NoMove
+            | Self::NotReady { .. }
+            | Self::NotCutting(_)
+            | Self::PastRecall
+            | Self::Serves(_)
+            | Self::Purging(_)
+            | Self::NotPlaced
+            | Self::HostTaken => RefusalClass::Conflict,
             Self::Stale { .. } => RefusalClass::Stale,
         }
     }

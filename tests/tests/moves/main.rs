@@ -8,6 +8,7 @@ mod landing;
 mod live;
 mod race;
 mod record;
+mod remains;
 mod rounds;
 mod scope;
 mod support;

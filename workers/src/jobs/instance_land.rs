@@ -229,6 +229,7 @@ impl Job for InstanceLand {
             Landing::Serving { host, staged } => return self.clean(&host, &staged, &context).await,
             Landing::Elsewhere { node } => json!({"landed": false, "why": "served_elsewhere", "node_id": node}),
             Landing::OutOfScope { region } => json!({"landed": false, "why": "out_of_scope", "region": region}),
+            Landing::Purging => return Ok(Done::Snooze { after: RETRY }),
             Landing::Moving => json!({"landed": false, "why": "move_in_flight"}),
             Landing::Gone => json!({"landed": false, "why": "gone"}),
         };

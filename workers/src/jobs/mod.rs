@@ -9,6 +9,7 @@ pub use crate::runner::{Done, Job, JobContext, JobError, Registry};
 
 pub mod instance_land;
 pub mod instance_move;
+pub mod instance_purge;
 mod sweep;
 pub mod system_noop;
 pub mod system_sleep;
@@ -66,6 +67,7 @@ macro_rules! kinds {
 kinds! {
     instance_land::InstanceLand => |environment| instance_land::InstanceLand::of(environment);
     instance_move::InstanceMove => |environment| instance_move::InstanceMove::of(environment);
+    instance_purge::InstancePurge => |environment| instance_purge::InstancePurge::of(environment);
     system_noop::Noop => |_environment| system_noop::Noop;
     system_sleep::Sleep => |_environment| system_sleep::Sleep;
 }

@@ -33,6 +33,8 @@ pub struct Kept {
     pub moves: usize,
     /// Records that no box serves and that had no landing.
     pub landings: usize,
+    /// Old replicas whose time had come.
+    pub purges: usize,
     /// What idle workers should hear: the jobs that both have now.
     pub due: Hint,
 }
@@ -64,6 +66,7 @@ pub async fn sweep(pool: &PgPool, node: NodeId) -> Result<Kept, instances::Error
     let mut kept = beat(pool, node).await?;
     let mut conn = db::session(pool).await?;
     kept.landings = kept.add(&instances::requeue_landings(&mut conn).await?);
+    kept.purges = kept.add(&instances::residency::requeue_purges(&mut conn).await?);
     Ok(conn.done(kept).await?)
 }
 

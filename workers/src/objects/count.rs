@@ -21,11 +21,13 @@ pub enum Op {
     AbortUpload,
     /// `DeleteObjects`.
     Delete,
+    /// `GetBucketVersioning` and `ListObjectVersions`.
+    Versions,
 }
 
 impl Op {
     /// All operations, in the order of [`RequestCounts`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::List,
         Self::Copy,
         Self::Head,
@@ -34,6 +36,7 @@ impl Op {
         Self::CompleteUpload,
         Self::AbortUpload,
         Self::Delete,
+        Self::Versions,
     ];
 
     /// The label in metrics and reports.
@@ -48,6 +51,7 @@ impl Op {
             Self::CompleteUpload => "complete_upload",
             Self::AbortUpload => "abort_upload",
             Self::Delete => "delete",
+            Self::Versions => "versions",
         }
     }
 }

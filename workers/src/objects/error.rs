@@ -168,7 +168,7 @@ impl Error {
             ("NoSuchKey", _) => Self::Vanished { op },
             (_, 404) => match op {
                 Op::Copy | Op::CopyPart | Op::Head => Self::Vanished { op },
-                Op::List | Op::Delete | Op::CreateUpload | Op::CompleteUpload | Op::AbortUpload => {
+                Op::List | Op::Versions | Op::Delete | Op::CreateUpload | Op::CompleteUpload | Op::AbortUpload => {
                     Self::NoSuchBucket { op }
                 }
             },

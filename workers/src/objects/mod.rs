@@ -23,6 +23,7 @@ mod list;
 mod multipart;
 mod source;
 mod store;
+mod versions;
 
 pub use copy::{Copied, CopySource};
 pub use count::{Op, RequestCounts};
@@ -31,3 +32,4 @@ pub use error::Error;
 pub use limit::{CopyLimits, LimitSettings};
 pub use list::{Listed, Listing};
 pub use store::{Credentials, Endpoint, ObjectStore, Tuning};
+pub use versions::{Versioning, VersionsDeleted};

@@ -278,6 +278,10 @@ async fn start_inside(
     };
     policy::gate_move(&movable, to, target.as_ref())?;
     let (Some(node), Some(code)) = (record.node, code) else { return Err(Refusal::NotPlaced.into()) };
+    // A purge that has begun ends; one that has not begins no more while this move is in flight.
+    if crate::instances::store::residency::is_purging(conn, host, &code).await? {
+        return Err(Refusal::Purging(code).into());
+    }
     let id = MoveId::generate();
     store::write::insert(conn, id, (record.id, host), (&record.region, &code), wish.cut_auto).await?;
     store::write::touch_record(conn, record.id).await?;

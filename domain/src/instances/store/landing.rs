@@ -167,7 +167,7 @@ pub(in crate::instances) async fn keep_until(
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
         r#"
-        update old_replicas
+        update remains
            set keep_until = (select lh_now()) + $2::bigint * interval '1 ms'
          where move_id = $1
            and keep_until is null

@@ -16,6 +16,8 @@ use crate::nodes::{self, Bucket};
 
 pub(super) mod boxes;
 pub(super) mod landing;
+pub(super) mod rescue;
+pub(super) mod residency;
 
 /// Inserts a record; `false` where the host is taken.
 pub(super) async fn insert(conn: &mut PgConnection, id: InstanceId, new: &NewInstance) -> Result<bool, sqlx::Error> {

@@ -149,13 +149,13 @@ pub(in crate::instances::moves) async fn keep_old_replica(
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         r#"
-        insert into old_replicas (move_id, instance_id, host, region, bucket, bucket_region, prefix)
+        insert into remains (move_id, instance_id, host, region, bucket, bucket_region, prefix)
         select m.id, m.instance_id, m.host, m.from_region, r.data_bucket, r.data_bucket_region, $2
           from moves m
           join regions r on r.code = m.from_region
          where m.id = $1
            and r.data_bucket is not null
-            on conflict (move_id) do nothing
+            on conflict (move_id, region) do nothing
         "#,
         id.0,
         prefix,

@@ -1,0 +1,168 @@
+//! What a move leaves behind: the old replica is kept for a while after the landing serves, and then purged, with a receipt.
+//!
+//! # Consistency
+//! A purge begins only while the record is served in another region and nothing is on its way back; it says so first, under
+//! the record's lock. From then on it goes to its end, and until then no move to that region begins and no landing there
+//! touches the prefix.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+
+use super::{Error, jobs, store};
+use crate::audit::{self, Actor};
+use crate::clock::Timestamp;
+use crate::ids::{Host, MoveId, NodeId, QueueName, RegionCode};
+use crate::lease::Lease;
+use crate::nodes::Bucket;
+use crate::{db, queue};
+
+pub use super::store::residency::of_move;
+
+/// Most purges that one sweep enqueues.
+const SWEEP_LIMIT: i64 = 500;
+
+/// What a move left behind in a region: its old replica, or a staging that will never land.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remains {
+    /// The move.
+    pub move_id: MoveId,
+    /// The instance's host.
+    pub host: Host,
+    /// Where it stands.
+    pub region: RegionCode,
+    /// In which bucket.
+    pub bucket: Bucket,
+    /// Below which prefix.
+    pub prefix: String,
+    /// Until when it is kept; `None` while its landing does not serve.
+    pub keep_until: Option<Timestamp>,
+    /// Since when it may be incomplete.
+    pub purge_began_at: Option<Timestamp>,
+    /// When nothing of it was left.
+    pub purged_at: Option<Timestamp>,
+    /// What was deleted, and what could not be.
+    pub receipt: Option<Value>,
+}
+
+/// What a purge may do now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Purge {
+    /// Delete everything below the prefix.
+    Go {
+        /// What is purged.
+        remains: Remains,
+        /// How long ago a fresh listing of it was first empty; `None` before.
+        emptied: Option<Duration>,
+    },
+    /// It is to be kept for now, for this reason: the instance may need it.
+    Keep(&'static str),
+    /// Its time has not come.
+    Wait(Duration),
+    /// Another box's region, or nothing to do.
+    Over,
+}
+
+/// Decides whether what a move left in a region may be purged by this box, and says so before anything is deleted.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn begin(
+    conn: &mut PgConnection,
+    lease: Lease,
+    id: MoveId,
+    region: &RegionCode,
+    node: NodeId,
+) -> Result<Purge, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let purge = begin_inside(&mut tx, id, region, node).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(purge)
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+async fn begin_inside(conn: &mut PgConnection, id: MoveId, region: &RegionCode, node: NodeId) -> Result<Purge, Error> {
+    let own = store::region_of_node(conn, node).await?;
+    store::residency::lock_record(conn, id).await?;
+    let Some(found) = store::residency::sights(conn, id, Some(region)).await?.pop() else { return Ok(Purge::Over) };
+    if found.remains.purged_at.is_some() || own.as_ref() != Some(&found.remains.region) {
+        return Ok(Purge::Over);
+    }
+    if found.remains.purge_began_at.is_some() {
+        // Whoever may need the prefix waits for its end: half of it may be gone.
+        return Ok(Purge::Go { remains: found.remains, emptied: found.emptied });
+    }
+    if found.here {
+        return Ok(Purge::Keep("the instance is in this region again"));
+    }
+    if found.coming {
+        return Ok(Purge::Keep("a move back to this region is in flight, or lands"));
+    }
+    if !found.served {
+        return Ok(Purge::Keep("no box serves the instance in its region"));
+    }
+    match found.left {
+        None => return Ok(Purge::Keep("the landing does not serve yet")),
+        Some(left) if !left.is_zero() => return Ok(Purge::Wait(left)),
+        Some(_) => {}
+    }
+    store::residency::begin(conn, id, region).await?;
+    Ok(Purge::Go { remains: found.remains, emptied: found.emptied })
+}
+
+/// Notes that a fresh listing of the prefix was empty; the first such moment counts.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn note_emptied(conn: &mut PgConnection, lease: Lease, remains: &Remains) -> Result<(), Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        store::residency::note_emptied(&mut tx, remains.move_id, &remains.region).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(())
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Ends a purge with its receipt: the row, and the audit event.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn end(conn: &mut PgConnection, lease: Lease, remains: &Remains, receipt: &Value) -> Result<(), Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let ended = store::residency::end(&mut tx, (remains.move_id, &remains.region), receipt).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        if ended {
+            let detail = serde_json::json!({"move_id": remains.move_id, "region": remains.region,
+                                            "bucket": remains.bucket.name, "prefix": remains.prefix, "receipt": receipt});
+            let event = audit::Event {
+                actor: Actor::System,
+                action: "instance.remains.purged",
+                subject_kind: "instance",
+                subject: remains.host.to_string(),
+                reason: None,
+                detail,
+            };
+            audit::record(&mut tx, &event).await?;
+        }
+        Ok::<_, Error>(())
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Enqueues a purge for all remains whose time has come, at most 500 at a time; returns the queue of each that is
+/// new. Safe from any worker at any time.
+///
+/// # Errors
+/// The database's, or the queue's.
+pub async fn requeue_purges(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
+    let due = store::residency::due(conn, SWEEP_LIMIT).await?;
+    super::enqueue_missing(conn, due.iter().map(|(id, region)| jobs::purge_job(*id, region)).collect()).await
+}

@@ -1,0 +1,115 @@
+//! Versioned buckets: a delete there hides an object and keeps its bytes.
+
+use aws_sdk_s3::types::{BucketVersioningStatus, Delete, ObjectIdentifier};
+
+use super::{Error, KeyError, ObjectStore, Op};
+
+/// What a bucket does with what is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versioning {
+    /// It is gone.
+    Never,
+    /// It is kept, or was at some time: versioning is on, or suspended.
+    Kept,
+    /// We may not ask, or the store does not know the question.
+    Unknown,
+}
+
+/// What deleting the versions below a prefix came to.
+#[derive(Debug, Default)]
+pub struct VersionsDeleted {
+    /// Versions and markers that are gone.
+    pub deleted: u64,
+    /// Keys of which the store kept a version.
+    pub refused: Vec<KeyError>,
+}
+
+impl ObjectStore {
+    /// Whether a bucket keeps what is deleted.
+    ///
+    /// # Errors
+    /// The store's, other than that we may not ask.
+    pub async fn versioning(&self, bucket: &str) -> Result<Versioning, Error> {
+        let request = self.client.get_bucket_versioning().bucket(bucket);
+        let answer = self
+            .call(Op::Versions, self.tuning.request_timeout, || async {
+                request.clone().send().await.map_err(|error| Error::from_sdk(Op::Versions, error))
+            })
+            .await;
+        match answer {
+            Ok(answer) => Ok(match answer.status {
+                None => Versioning::Never,
+                Some(BucketVersioningStatus::Enabled | BucketVersioningStatus::Suspended) => Versioning::Kept,
+                Some(_) => Versioning::Unknown,
+            }),
+            Err(error) if error.is_worth_a_retry() => Err(error),
+            Err(_) => Ok(Versioning::Unknown),
+        }
+    }
+
+    /// Deletes every version and every marker below a prefix, page by page.
+    ///
+    /// # Errors
+    /// The store's: what was deleted until then is gone.
+    pub async fn delete_versions(&self, bucket: &str, prefix: &str) -> Result<VersionsDeleted, Error> {
+        let mut done = VersionsDeleted::default();
+        let mut marker: (Option<String>, Option<String>) = (None, None);
+        loop {
+            let request = self
+                .client
+                .list_object_versions()
+                .bucket(bucket)
+                .prefix(prefix)
+                .set_key_marker(marker.0.clone())
+                .set_version_id_marker(marker.1.clone());
+            let page = self
+                .call(Op::Versions, self.tuning.request_timeout, || async {
+                    request.clone().send().await.map_err(|error| Error::from_sdk(Op::Versions, error))
+                })
+                .await?;
+            let versions = page.versions.unwrap_or_default().into_iter().map(|it| (it.key, it.version_id));
+            let markers = page.delete_markers.unwrap_or_default().into_iter().map(|it| (it.key, it.version_id));
+            let named: Vec<_> = versions.chain(markers).filter_map(|(key, id)| Some((key?, id))).collect();
+            if let Some((key, _)) = named.iter().find(|(key, _)| !key.starts_with(prefix)) {
+                return Err(Error::Refused { op: Op::Versions, code: format!("a key outside the prefix: {key}") });
+            }
+            self.delete_named(bucket, &named, &mut done).await?;
+            let next = (page.next_key_marker, page.next_version_id_marker);
+            match page.is_truncated {
+                Some(true) if next.0.is_some() && next != marker => marker = next,
+                Some(true) => return Err(Error::ListingTruncated),
+                Some(false) | None => return Ok(done),
+            }
+        }
+    }
+
+    async fn delete_named(
+        &self,
+        bucket: &str,
+        named: &[(String, Option<String>)],
+        done: &mut VersionsDeleted,
+    ) -> Result<(), Error> {
+        if named.is_empty() {
+            return Ok(());
+        }
+        let one =
+            |(key, id): &(String, Option<String>)| ObjectIdentifier::builder().key(key).set_version_id(id.clone());
+        let objects: Result<Vec<_>, _> = named.iter().map(|named| one(named).build()).collect();
+        let delete = objects.and_then(|objects| Delete::builder().set_objects(Some(objects)).quiet(true).build());
+        let delete = delete.map_err(|error| Error::Refused { op: Op::Delete, code: error.to_string() })?;
+        let request = self.client.delete_objects().bucket(bucket).delete(delete);
+        let answer = self
+            .call(Op::Delete, self.tuning.request_timeout, || async {
+                request.clone().send().await.map_err(|error| Error::from_sdk(Op::Delete, error))
+            })
+            .await?;
+        let refused = answer.errors.unwrap_or_default();
+        done.deleted += u64::try_from(named.len() - refused.len().min(named.len())).unwrap_or(u64::MAX);
+        done.refused.extend(
+            refused
+                .into_iter()
+                .map(|it| KeyError { key: it.key.unwrap_or_default(), code: it.code.unwrap_or_default() }),
+        );
+        Ok(())
+    }
+}
