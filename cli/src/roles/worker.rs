@@ -57,14 +57,18 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
     let mut environment = Environment::new(pool.clone());
     // Held until the end: two workers on one folder would be two boxes in one.
     let mut _folder = None;
-    let mut keeping = None;
+    let mut keeping = Vec::new();
     let identity = node.as_ref().map(|node| node.identity.clone());
     if let Some(config) = node {
         _folder = Some(take_folder(&config.data_dir)?);
         let Some(node) = register(&pool, &config, &shutdown).await? else { return Ok(Exit::Ok) };
         queues.extend(node.queues());
         let keep = workers::node::keep(pool.clone(), node.clone(), Arc::clone(&store), shutdown.clone());
-        keeping = Some(tokio::spawn(keep));
+        keeping.push(tokio::spawn(keep));
+        if let Some(activator) = node.activator() {
+            let keep = activator::keep(pool.clone(), node.id(), activator.clone(), shutdown.clone());
+            keeping.push(tokio::spawn(keep));
+        }
         environment.node = Some(node);
     }
     let registry = jobs::registry(&environment);
@@ -79,20 +83,21 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         ..RunnerConfig::default()
     };
     let running = Worker::builder(store, registry, config).stop_now(stop_now.clone()).run(shutdown.clone());
-    let (ended, kept) = until_both_end(running, keeping, &shutdown).await;
+    let (ended, kept) = until_all_end(running, keeping, &shutdown).await;
     let summary = ended?;
-    kept.context("keep the node's beat")?;
+    kept.context("keep the node's beat and its instances")?;
     if summary.abandoned > 0 {
         tracing::warn!(worker.id = %summary.worker, leases = summary.abandoned, "leases were left to expire");
     }
     Ok(if stop_now.is_cancelled() { Exit::Failed } else { Exit::Ok })
 }
 
-/// Runs the worker and its box's beat until both have ended. The beat ends with the worker; if it dies, the worker
-/// drains: without its beat the box counts as away, while its jobs would go on.
-async fn until_both_end<T>(
+/// Runs the worker and its box's loops until all have ended. The loops end with the worker; if one dies, the worker
+/// drains: without its beat the box counts as away, while its jobs would go on, and without the other nothing would be
+/// started or ended for its instances.
+async fn until_all_end<T>(
     running: impl Future<Output = T>,
-    beat: Option<JoinHandle<()>>,
+    loops: Vec<JoinHandle<()>>,
     shutdown: &CancellationToken,
 ) -> (T, Result<(), JoinError>) {
     let running = async {
@@ -100,16 +105,16 @@ async fn until_both_end<T>(
         shutdown.cancel();
         ended
     };
-    let beat = async {
-        let Some(beat) = beat else { return Ok(()) };
-        let ended = beat.await;
+    let loops = futures::future::try_join_all(loops.into_iter().map(async |one| {
+        let ended = one.await;
         if ended.is_err() {
-            tracing::error!("the node's beat died: the worker drains");
+            tracing::error!("a loop of the node died: the worker drains");
         }
         shutdown.cancel();
         ended
-    };
-    tokio::join!(running, beat)
+    }));
+    let (ended, loops) = tokio::join!(running, loops);
+    (ended, loops.map(drop))
 }
 
 /// The box, where this worker is one.
@@ -231,7 +236,7 @@ mod tests {
     async fn a_worker_whose_beat_died_drains_and_ends_with_an_error() {
         let shutdown = CancellationToken::new();
         let beat = tokio::spawn(async { panic!("the beat dies") });
-        let ((), kept) = until_both_end(shutdown.cancelled(), Some(beat), &shutdown).await;
+        let ((), kept) = until_all_end(shutdown.cancelled(), vec![beat], &shutdown).await;
         assert!(kept.is_err_and(|error| error.is_panic()));
     }
 
@@ -240,7 +245,7 @@ mod tests {
         let shutdown = CancellationToken::new();
         let told = shutdown.clone();
         let beat = tokio::spawn(async move { told.cancelled().await });
-        let (ended, kept) = until_both_end(std::future::ready(7), Some(beat), &shutdown).await;
+        let (ended, kept) = until_all_end(std::future::ready(7), vec![beat], &shutdown).await;
         assert!(ended == 7 && kept.is_ok());
     }
 }

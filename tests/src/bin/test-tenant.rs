@@ -8,7 +8,7 @@
 //! ```
 //! `serve` ends on SIGTERM, unless `TENANT_HANG` is set. With `TENANT_WRITES` it writes rows as fast as a rate of about
 //! 200 a second; with `TENANT_LEAVES` it starts a `linger` whose number it writes into the file of that name;
-//! with `TENANT_REFUSES` it ends at once.
+//! with `TENANT_REFUSES` it ends at once; with `TENANT_DEAF` it never listens.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -78,6 +78,8 @@ async fn serve() -> anyhow::Result<()> {
         }
         None => None,
     };
+    // Where it is deaf, elsewhere.
+    let address = if var("TENANT_DEAF").is_some() { "127.0.0.1:0".to_owned() } else { address };
     let listener = TcpListener::bind(address)?;
     std::thread::spawn(move || {
         for stream in listener.incoming() {

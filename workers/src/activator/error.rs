@@ -150,6 +150,14 @@ pub enum Error {
         /// Whose.
         host: Host,
     },
+    /// The replica is there and the database is not: a child would begin with nothing, and replicate that.
+    #[error(
+        "{host} has a replica and no database on this box, so that its child would begin with nothing: restore it first"
+    )]
+    Lost {
+        /// Whose.
+        host: Host,
+    },
     /// litestream failed, or took too long.
     #[error("litestream {verb} for {host}: {said}")]
     Litestream {

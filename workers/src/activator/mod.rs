@@ -23,8 +23,10 @@ mod durable;
 mod error;
 mod files;
 mod identity;
+mod keep;
 mod litestream;
 mod process;
+mod reconcile;
 mod record;
 mod settings;
 mod start;
@@ -35,12 +37,14 @@ pub use data::{Purged, Restored};
 pub use detach::{SUBCOMMAND, internal_detach};
 pub use error::{Error, Role};
 pub use identity::Identity;
+pub use keep::keep;
+pub use reconcile::{Action, Backoff, Here, reconcile};
 pub use record::Ended;
 pub use settings::{Pace, ReplicaCredentials, Settings};
 pub use start::Started;
 pub use tail::Tail;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,6 +134,31 @@ impl Activator {
             Ok(Life::Lives(record)) => record.note.parse().ok(),
             Ok(Life::Gone | Life::Lingers(..)) | Err(_) => None,
         }
+    }
+
+    /// Whether the box has a program for its instances.
+    #[must_use]
+    pub fn has_program(&self) -> bool {
+        self.inner.exec.is_some()
+    }
+
+    /// What lives here, host by host.
+    ///
+    /// # Errors
+    /// Where anything could not be looked at: then nothing is known.
+    pub fn here(&self) -> Result<BTreeMap<Host, Here>, Error> {
+        let mut here = BTreeMap::new();
+        for host in self.hosts()? {
+            let files = self.files(&host);
+            let (address, child) = match self.look(&host)? {
+                Life::Lives(record) => (record.note.parse().ok(), true),
+                Life::Lingers(_) => (None, true),
+                Life::Gone => (None, false),
+            };
+            let lives = child || !matches!(self.litestream(&host, &files).look()?, Life::Gone);
+            here.insert(host, Here { address, lives });
+        }
+        Ok(here)
     }
 
     /// Whether there is a database.

@@ -1,6 +1,6 @@
 //! The one way by which a child starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use domain::ids::Host;
 
 use super::process::{self, Detached, Life, POLL};
+use super::record::Record;
 use super::{Activator, Error, Identity, Role};
 
 /// How long one connection to a child on this machine may take.
-const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
 /// A child that runs and accepts connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,8 @@ impl Activator {
     /// that it sees the first write.
     ///
     /// `permit` is asked inside the host's mutex, after whatever held it has ended; without its `true` nothing starts.
-    /// A child that runs already is left alone, and waited for.
+    /// A child that runs already is left alone, and waited for. Where the database is gone and its replica is not, nothing
+    /// starts: see [`Error::Lost`].
     ///
     /// The child's environment: the box's few basic names, the tenant's own, and, above both, `CARLOS_REGION`,
     /// `LEASEHOLD_HOST`, `LEASEHOLD_DATABASE` and `LEASEHOLD_LISTEN` (M-101).
@@ -58,9 +60,11 @@ impl Activator {
             Life::Lingers(pid) => return Err(Error::Runs { host: host.clone(), role: Role::Child, pid }),
         }
         if !ran {
+            self.refuse_lost(host).await?;
             self.litestream(host, &files).replicate().await?;
             crate::failpoint::hit("activator.before_child", host.as_str()).await;
-            let address = free_address().map_err(|source| self.launch_error(host, source))?;
+            let address =
+                free_address(&self.addresses_of_others(host)?).map_err(|source| self.launch_error(host, source))?;
             let detached = Detached {
                 launcher: &self.inner.settings.launcher,
                 record: &files.child(),
@@ -76,6 +80,21 @@ impl Activator {
             tracing::info!(host = %host, pid = record.identity.pid, address = %address, "a child is started");
         }
         self.until_accepting(host, ran).await
+    }
+
+    /// Refuses where the replica holds something and there is no database: the child would begin with nothing, and litestream
+    /// would replicate that over what is there. Only a complete and empty listing means that there is none (M-129).
+    async fn refuse_lost(&self, host: &Host) -> Result<(), Error> {
+        if self.has_database(host)? {
+            return Ok(());
+        }
+        let own = &self.inner.own;
+        let listed = own.store.list(&own.bucket, &format!("instances/{host}/")).next_page().await;
+        match listed {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(Error::Lost { host: host.clone() }),
+            Err(source) => Err(Error::Listing { host: host.clone(), source }),
+        }
     }
 
     async fn until_accepting(&self, host: &Host, ran: bool) -> Result<Started, Error> {
@@ -120,13 +139,58 @@ impl Activator {
         Ok(environment)
     }
 
+    /// The addresses that children of other hosts have or had last: an edge that has not heard of an end yet would send one
+    /// tenant's requests to another.
+    fn addresses_of_others(&self, host: &Host) -> Result<BTreeSet<String>, Error> {
+        let mut taken = BTreeSet::new();
+        for other in self.hosts()?.into_iter().filter(|other| other != host) {
+            let path = self.files(&other).child();
+            taken.extend(Record::read(&path).map_err(Error::file(&path))?.map(|record| record.note));
+        }
+        Ok(taken)
+    }
+
     fn launch_error(&self, host: &Host, source: std::io::Error) -> Error {
         Error::Launch { host: host.clone(), role: Role::Child, source }
     }
 }
 
 /// An address of this machine that nobody listens on. Somebody may take it before the child does; then the child ends,
-/// and its next start gets another.
-fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+/// and its next start gets another. One of `taken` is never given.
+fn free_address(taken: &BTreeSet<String>) -> std::io::Result<SocketAddr> {
+    first_free(taken, || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    })
+}
+
+/// The first address drawn that nobody has. What was drawn is held until then, so that none is drawn twice.
+fn first_free<T>(
+    taken: &BTreeSet<String>,
+    mut draw: impl FnMut() -> std::io::Result<(T, SocketAddr)>,
+) -> std::io::Result<SocketAddr> {
+    let mut held = Vec::new();
+    for _ in 0..=taken.len() {
+        let (listener, address) = draw()?;
+        if !taken.contains(&address.to_string()) {
+            return Ok(address);
+        }
+        held.push(listener);
+    }
+    Err(std::io::Error::other("every address is another child's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_another_hosts_last_child_is_not_given() {
+        let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let taken = BTreeSet::from([address(1).to_string(), address(2).to_string()]);
+        let mut ports = [1, 2, 3].into_iter();
+        let drawn = first_free(&taken, || Ok(((), address(ports.next().unwrap())))).unwrap();
+        assert_eq!(drawn, address(3));
+    }
 }

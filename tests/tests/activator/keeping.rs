@@ -1,0 +1,254 @@
+//! The loop: what runs follows the box's routes.
+
+use std::time::Duration;
+
+use domain::audit::Actor;
+use domain::ids::{AppName, Host, RegionCode};
+use domain::instances::{self, NewInstance};
+use domain::nodes::{self, Bucket, NodeSpec, RegionSpec};
+use tests::db::Database;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use workers::activator::{Identity, keep};
+
+use crate::rig::{Rig, host, rows, told};
+
+/// Longest wait for what the loop does within seconds.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A box of `eu` in a database of its own, with its loop.
+struct Kept {
+    rig: Rig,
+    db: Database,
+    node: domain::ids::NodeId,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Kept {
+    async fn start() -> Self {
+        let rig = Rig::with(|settings| settings.start_limit = Duration::from_secs(4)).await;
+        let db = Database::start().await;
+        let mut conn = db.session().await;
+        for code in ["eu", "uk"] {
+            let data = Bucket { name: format!("{code}-data"), region: "us-east-1".to_owned() };
+            let spec = RegionSpec {
+                code: region(code),
+                name: code.to_owned(),
+                armed: true,
+                dormant: false,
+                home: false,
+                is_default: false,
+                data: Some(data),
+            };
+            nodes::put_region(&mut conn, &spec).await.expect("a region");
+        }
+        let spec = NodeSpec {
+            identity: "eu-1".to_owned(),
+            region: region("eu"),
+            capabilities: nodes::Capabilities { exec: true, ..Default::default() },
+            data: Some(Bucket { name: "eu-data".to_owned(), region: "us-east-1".to_owned() }),
+        };
+        let node = nodes::register(&mut conn, &spec).await.expect("the box").id;
+        let (stop, running) = begin(&rig, &db, node);
+        Self { rig, db, node, stop, running }
+    }
+
+    /// Another worker of the same box.
+    async fn restart(&mut self) {
+        self.end().await;
+        self.rig.reopen().await;
+        (self.stop, self.running) = begin(&self.rig, &self.db, self.node);
+    }
+
+    async fn end(&mut self) {
+        self.stop.cancel();
+        if !self.running.is_finished() {
+            (&mut self.running).await.expect("no panic");
+        }
+    }
+
+    /// A record whose route is this box's and serves.
+    async fn place(&self, name: &str, env: &[(&str, &str)]) -> Host {
+        let host = host(name);
+        let mut new = NewInstance::new(AppName::new("acme").expect("a name"), host.clone(), region("eu"));
+        new.env = crate::rig::environment(env);
+        instances::create(&mut self.db.session().await, &new, Actor::System).await.expect("create");
+        let sql = "insert into routes (host, instance_id, node_id, status, created_at) \
+                   select host, id, $2, 'serving', lh_now() from instances where host = $1";
+        sqlx::query(sql).bind(host.as_str()).bind(self.node.0).execute(self.db.pool()).await.expect("a route");
+        host
+    }
+
+    /// Changes the route or the record of a host, as a verb does, and raises the region's serial.
+    async fn change(&self, sql: &'static str, host: &Host) {
+        let done = sqlx::query(sql).bind(host.as_str()).execute(self.db.pool()).await.expect("change");
+        assert_eq!(done.rows_affected(), 1);
+        nodes::bump_serial(&mut self.db.session().await, &region("eu")).await.expect("a serial");
+    }
+
+    async fn address(&self, host: &Host) -> Option<String> {
+        let sql = "select address from routes where host = $1";
+        sqlx::query_scalar(sql).bind(host.as_str()).fetch_one(self.db.pool()).await.expect("a route")
+    }
+
+    /// Waits until edges are told where the child answers, and it does.
+    async fn until_served(&self, host: &Host) -> Identity {
+        tests::wait::until("it serves", SOON, || async {
+            let address = self.rig.activator.running(host)?;
+            let told_edges = self.address(host).await? == address.to_string();
+            (told_edges && told(address)["LEASEHOLD_HOST"] == host.as_str()).then_some(())
+        })
+        .await;
+        self.identity(host)
+    }
+
+    /// Waits until nothing of a host lives and edges know it.
+    async fn until_down(&self, host: &Host) {
+        tests::wait::until("it is down", SOON, || async {
+            let lives = self.rig.activator.here().expect("look").get(host).is_some_and(|here| here.lives);
+            (!lives && self.address(host).await.is_none()).then_some(())
+        })
+        .await;
+    }
+
+    fn identity(&self, host: &Host) -> Identity {
+        self.try_identity(host).expect("a record")
+    }
+
+    /// There is no record for the moment before a start.
+    fn try_identity(&self, host: &Host) -> Option<Identity> {
+        tests::activator::identity_in(&self.rig.path(host, "child.json"))
+    }
+
+    /// Kills a child, and waits until another was started in its place.
+    async fn replace(&self, host: &Host, child: &Identity) {
+        tests::activator::kill(child.pid);
+        tests::wait::until("another child", SOON, || async { self.try_identity(host).filter(|now| now != child) })
+            .await;
+    }
+}
+
+fn begin(rig: &Rig, db: &Database, node: domain::ids::NodeId) -> (CancellationToken, JoinHandle<()>) {
+    let stop = CancellationToken::new();
+    (stop.clone(), tokio::spawn(keep(db.pool().clone(), node, rig.activator.clone(), stop)))
+}
+
+fn region(code: &str) -> RegionCode {
+    RegionCode::new(code).expect("a region")
+}
+
+#[tokio::test]
+async fn what_serves_runs_is_told_to_edges_and_begins_again_when_it_ends() {
+    let kept = Kept::start().await;
+    let (a, b) = (kept.place("a.example", &[("OWN", "x")]).await, kept.place("b.example", &[]).await);
+    let first = kept.until_served(&a).await;
+    kept.until_served(&b).await;
+    assert_eq!(told(kept.rig.activator.running(&a).expect("it runs"))["OWN"], "x");
+    kept.replace(&a, &first).await;
+    assert_ne!(kept.until_served(&a).await, first);
+}
+
+#[tokio::test]
+async fn what_is_parked_ends_and_runs_again_when_it_is_woken() {
+    let kept = Kept::start().await;
+    let host = kept.place("parks.example", &[("TENANT_WRITES", "1")]).await;
+    kept.until_served(&host).await;
+    kept.rig.until_rows(&host, 10).await;
+    kept.change("update instances set parked = true where host = $1", &host).await;
+    kept.until_down(&host).await;
+    let written = rows(&kept.rig.path(&host, "app.db"));
+    kept.change("update instances set parked = false where host = $1", &host).await;
+    kept.until_served(&host).await;
+    assert!(rows(&kept.rig.path(&host, "app.db")) >= written);
+}
+
+/// A move closes the route: what ends from then on is not started again, by a restart of the worker neither; when the
+/// record is another region's, what still runs is ended.
+#[tokio::test]
+async fn what_moves_is_never_started_and_what_left_is_ended() {
+    let mut kept = Kept::start().await;
+    let host = kept.place("moves.example", &[]).await;
+    let other = kept.place("stays.example", &[]).await;
+    let first = kept.until_served(&host).await;
+    kept.until_served(&other).await;
+    kept.change("update routes set status = 'moving' where host = $1", &host).await;
+    tests::activator::kill(first.pid);
+    kept.restart().await;
+    // The other one is started again, so the loop has seen that both have ended.
+    let second = kept.until_served(&other).await;
+    kept.replace(&other, &second).await;
+    kept.until_served(&other).await;
+    assert_eq!((kept.rig.activator.running(&host), kept.identity(&host)), (None, first));
+    kept.change("update instances set region = 'uk' where host = $1", &other).await;
+    tests::wait::until("its end", SOON, || async { kept.rig.activator.running(&other).is_none().then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn children_live_on_while_their_worker_is_away_and_the_next_goes_on_with_them() {
+    let mut kept = Kept::start().await;
+    let host = kept.place("adopted.example", &[]).await;
+    let first = kept.until_served(&host).await;
+    kept.end().await;
+    assert!(first.lives().expect("look"), "the loop's end ends no child");
+    kept.restart().await;
+    assert_eq!(kept.until_served(&host).await, first);
+    kept.replace(&host, &first).await;
+}
+
+/// Only a complete answer says that a host has no route. No answer says nothing.
+#[tokio::test]
+async fn a_listing_that_fails_ends_nothing_and_a_route_that_is_gone_does() {
+    let kept = Kept::start().await;
+    let host = kept.place("listed.example", &[]).await;
+    let first = kept.until_served(&host).await;
+    let mut blocker = kept.db.session().await;
+    sqlx::query("alter table routes rename to routes_away").execute(&mut blocker).await.expect("rename");
+    kept.change("update instances set env = '{}' where host = $1", &host).await;
+    // Looks that fail, one after another; each listing that succeeds raises nothing, so they are counted by the clock.
+    let looks = std::time::Instant::now();
+    tests::wait::until("some looks", SOON, || async {
+        assert!(first.lives().expect("look"), "nothing is ended without a listing");
+        (looks.elapsed() > Duration::from_secs(3)).then_some(())
+    })
+    .await;
+    sqlx::query("alter table routes_away rename to routes").execute(&mut blocker).await.expect("rename");
+    kept.change("delete from routes where host = $1", &host).await;
+    tests::wait::until("its end", SOON, || async { (!first.lives().expect("look")).then_some(()) }).await;
+}
+
+/// Others are looked after while one start takes its whole time.
+#[tokio::test]
+async fn a_child_that_does_not_become_ready_holds_up_no_other() {
+    let kept = Kept::start().await;
+    let slow = kept.place("slow.example", &[("TENANT_DEAF", "1")]).await;
+    tests::wait::until("the slow one runs", SOON, || async { kept.rig.activator.running(&slow) }).await;
+    let quick = kept.place("quick.example", &[]).await;
+    kept.until_served(&quick).await;
+    // Its start is given up and looked at anew, and still edges are not sent to what does not answer.
+    let given_up = std::time::Instant::now();
+    tests::wait::until("the start's limit", SOON, || async {
+        assert_eq!(kept.address(&slow).await, None);
+        (given_up.elapsed() > Duration::from_secs(7)).then_some(())
+    })
+    .await;
+}
+
+/// The disk is new and the replica is old: a child would begin with nothing, and replicate that.
+#[tokio::test]
+async fn an_instance_whose_database_is_gone_is_not_begun_anew() {
+    let kept = Kept::start().await;
+    let rig = &kept.rig;
+    let lost = host("lost.example");
+    rig.written(&lost).await;
+    rig.activator.prove_tail(&lost).await.expect("prove");
+    rig.activator.purge(&lost).await.expect("purge");
+    let before = rig.replica(&lost);
+    let started = rig.activator.start(&lost, &crate::rig::environment(&[]), async { Ok(true) }).await;
+    assert!(matches!(started, Err(workers::activator::Error::Lost { .. })), "{started:?}");
+    let rule = rig.server.faults().add(sandbox::s3::Rule::on("ListObjectsV2", sandbox::s3::Fault::Disconnect));
+    let unknown = rig.activator.start(&host("new.example"), &crate::rig::environment(&[]), async { Ok(true) }).await;
+    assert!(matches!(unknown, Err(workers::activator::Error::Listing { .. })), "{unknown:?}");
+    rig.server.faults().remove(rule);
+    assert!(!rig.path(&lost, "app.db").exists() && rig.replica(&lost) == before);
+}
