@@ -5,3 +5,4 @@ mod landing;
 mod processes;
 mod replicas;
 mod rig;
+mod worker;
