@@ -149,6 +149,29 @@ async fn what_serves_runs_is_told_to_edges_and_begins_again_when_it_ends() {
     assert_ne!(kept.until_served(&a).await, first);
 }
 
+/// A database that nobody replicates is the one that a move would lose.
+#[tokio::test]
+async fn a_litestream_that_ended_is_started_again_beside_its_child() {
+    let mut kept = Kept::start().await;
+    let host = kept.place("replicated.example", &[("TENANT_WRITES", "1")]).await;
+    let child = kept.until_served(&host).await;
+    let record = kept.rig.path(&host, "litestream.json");
+    let first = tests::activator::identity_in(&record).expect("a record");
+    tests::activator::kill(first.pid);
+    tests::wait::until("another litestream", SOON, || async {
+        assert!(kept.address(&host).await.is_some(), "the child serves on");
+        tests::activator::identity_in(&record).filter(|now| *now != first && now.lives().expect("look"))
+    })
+    .await;
+    assert_eq!(kept.until_served(&host).await, child);
+    kept.end().await;
+    kept.rig.activator.stop_child(&host).await.expect("stop");
+    let tail = kept.rig.activator.prove_tail(&host).await.expect("its replica goes on");
+    let prefix = format!("instances/{host}");
+    let restored = kept.rig.activator.restore(&host, &prefix, &tail.txid).await.expect("restore");
+    assert_eq!(restored.sha256, tail.sha256);
+}
+
 #[tokio::test]
 async fn what_is_parked_ends_and_runs_again_when_it_is_woken() {
     let kept = Kept::start().await;

@@ -212,7 +212,9 @@ impl Keeper {
                     let _turn = starts.acquire().await;
                     // No edge may know its last port any more when another child can get that one.
                     let permit = async {
-                        publish(&pool, node, &host, None).await.map_err(|error| anyhow::anyhow!(error))?;
+                        if activator.running(&host).is_none() {
+                            publish(&pool, node, &host, None).await.map_err(|error| anyhow::anyhow!(error))?;
+                        }
                         may_start(&pool, node, &host).await
                     };
                     let error = match activator.start(&host, &env, permit).await {

@@ -155,8 +155,10 @@ impl Activator {
                 Life::Lingers(_) => (None, true),
                 Life::Gone => (None, false),
             };
-            let lives = child || !matches!(self.litestream(&host, &files).look()?, Life::Gone);
-            here.insert(host, Here { address, lives });
+            let litestream = self.litestream(&host, &files).look()?;
+            let replicated = matches!(litestream, Life::Lives(_));
+            let lives = child || !matches!(litestream, Life::Gone);
+            here.insert(host, Here { address, replicated, lives });
         }
         Ok(here)
     }

@@ -19,6 +19,8 @@ const STEADY: Duration = Duration::from_secs(60);
 pub struct Here {
     /// Where its child listens, if it runs.
     pub address: Option<SocketAddr>,
+    /// Whether litestream runs.
+    pub replicated: bool,
     /// Whether anything lives: a child, what it left behind, or litestream.
     pub lives: bool,
 }
@@ -26,7 +28,7 @@ pub struct Here {
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Start the child: its route serves here.
+    /// Start the child, or the litestream that a running one lacks: its route serves here.
     Start {
         /// Whose.
         host: Host,
@@ -81,14 +83,15 @@ pub fn reconcile(routes: &[BoxRoute], here: &BTreeMap<Host, Here>) -> Vec<Action
             } else if route.address.is_some() {
                 actions.push(Action::Publish { host, address: None });
             }
-        } else if now.address.map(|address| address.to_string()) != route.address {
+        } else {
             // First what edges are told: a child that starts takes a while.
-            actions.push(Action::Publish { host: host.clone(), address: now.address });
-            if now.address.is_none() {
+            if now.address.map(|address| address.to_string()) != route.address {
+                actions.push(Action::Publish { host: host.clone(), address: now.address });
+            }
+            // A start of what runs brings the litestream that it lacks, and nothing else.
+            if now.address.is_none() || !now.replicated {
                 actions.push(Action::Start { host, env: route.env.clone() });
             }
-        } else if now.address.is_none() {
-            actions.push(Action::Start { host, env: route.env.clone() });
         }
     }
     let routed = |host: &Host| routes.iter().any(|route| route.host == *host);
@@ -171,7 +174,7 @@ mod tests {
     }
 
     fn at(port: u16) -> Here {
-        Here { address: Some(SocketAddr::from(([127, 0, 0, 1], port))), lives: true }
+        Here { address: Some(SocketAddr::from(([127, 0, 0, 1], port))), replicated: true, lives: true }
     }
 
     fn here(list: &[(&str, Here)]) -> BTreeMap<Host, Here> {
@@ -193,6 +196,8 @@ mod tests {
         let told = BoxRoute { address: Some("127.0.0.1:1".to_owned()), ..route("a") };
         assert_eq!(reconcile(std::slice::from_ref(&told), &here(&[("a", at(1))])), []);
         assert_eq!(reconcile(std::slice::from_ref(&told), &here(&[("a", at(2))])), [publish("a", Some(at(2)))]);
+        let alone = Here { replicated: false, ..at(1) };
+        assert_eq!(reconcile(std::slice::from_ref(&told), &here(&[("a", alone)])), [start("a")], "litestream ended");
         assert_eq!(reconcile(&[told], &here(&[])), [publish("a", None), start("a")], "it ended");
     }
 
@@ -207,7 +212,7 @@ mod tests {
     #[test]
     fn what_is_parked_or_elsewhere_or_without_a_route_is_ended() {
         let parked = BoxRoute { parked: true, address: Some("127.0.0.1:1".to_owned()), ..route("a") };
-        let left = Here { address: None, lives: true };
+        let left = Here { address: None, replicated: true, lives: true };
         for now in [at(1), left] {
             let found = reconcile(std::slice::from_ref(&parked), &here(&[("a", now)]));
             assert!(matches!(&found[..], [Action::Stop { .. }]), "{found:?}");
