@@ -37,13 +37,13 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     // First of all, while this process has a single thread and before anything is parsed: the words
     // after it belong to another program.
-    if let [_, first, rest @ ..] = args.as_slice() {
-        if first == sandbox::exec::SUBCOMMAND {
-            sandbox::exec::internal_exec(rest);
-        }
-        if first == workers::activator::SUBCOMMAND {
-            workers::activator::internal_detach(rest);
-        }
+    if let [_, first, rest @ ..] = args.as_slice()
+        && first == workers::activator::SUBCOMMAND
+    {
+        workers::activator::internal_detach(rest);
+    }
+    if let Some(code) = args.get(1..).and_then(sandbox::hidden) {
+        return code;
     }
     // What was not understood is told as was most likely asked.
     let asks_for_json = args.iter().any(|arg| arg == "--json");

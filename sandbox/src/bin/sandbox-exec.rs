@@ -2,7 +2,7 @@
 //! fetching of pinned tools.
 //!
 //! ```text
-//! sandbox-exec internal-exec …            the hidden subcommand, as `leasehold` carries it
+//! sandbox-exec internal-…                the hidden subcommands, as `leasehold` carries them: see `sandbox::hidden`
 //! sandbox-exec postgres --dir D           start a cluster in D, print its URL, stay until stdin closes or SIGTERM
 //! sandbox-exec fetch [litestream|weed|postgres]…
 //! ```
@@ -12,15 +12,13 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use sandbox::{exec, postgres, tools};
+use sandbox::{postgres, tools};
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     // First of all, while this process has a single thread.
-    if let Some((first, rest)) = args.split_first()
-        && first == exec::SUBCOMMAND
-    {
-        exec::internal_exec(rest);
+    if let Some(code) = sandbox::hidden(&args) {
+        return code;
     }
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let done = match words.as_slice() {

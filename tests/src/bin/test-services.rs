@@ -3,7 +3,7 @@
 //! ```text
 //! test-services setup              nextest's set-up script: starts the run's PostgreSQL, tells its URL in $NEXTEST_ENV
 //! test-services serve PID FILE     that server: writes its URL to FILE, stays until the process PID has ended
-//! test-services internal-exec …    the launcher of children, as `leasehold` carries it
+//! test-services internal-…        the hidden subcommands, as `leasehold` carries them: see `sandbox::hidden`
 //! ```
 
 use std::ffi::OsString;
@@ -13,7 +13,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use sandbox::exec;
 use tests::server;
 
 /// How long the server may take to start, on a machine that builds at the same time.
@@ -22,16 +21,14 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     // First of all, while this process has a single thread.
-    if let Some((first, rest)) = args.split_first()
-        && first == exec::SUBCOMMAND
-    {
-        exec::internal_exec(rest);
+    if let Some(code) = sandbox::hidden(&args) {
+        return code;
     }
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let done = match words.as_slice() {
         ["setup"] => setup(),
         ["serve", owner, file] => serve(owner, file),
-        _ => Err(anyhow::anyhow!("usage: test-services setup | serve PID FILE | internal-exec …")),
+        _ => Err(anyhow::anyhow!("usage: test-services setup | serve PID FILE | internal-…")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
