@@ -1,6 +1,6 @@
 //! Everything outside our own code that Leasehold needs on one machine, for `dev`, `demo` and
 //! tests: a private PostgreSQL, an S3 server in process with fault hooks, SeaweedFS and litestream, and
-//! a tenant's application ([`ledger`]).
+//! what stands around a box: a tenant's application ([`ledger`]) and an edge ([`edge`]).
 //!
 //! Nothing here is for production: every server listens on loopback only, passwords are absent or
 //! printed, and all of it dies with the process that started it, also on SIGKILL of that process
@@ -9,6 +9,7 @@
 //! Deliberately absent: any knowledge of Leasehold's own tables, jobs or wire. This crate imports
 //! nothing of ours.
 
+pub mod edge;
 mod environment;
 pub mod exec;
 mod hidden;
