@@ -52,7 +52,7 @@ pub enum Purge {
     /// Delete everything below the prefix.
     Go {
         /// What is purged.
-        remains: Remains,
+        remains: Box<Remains>,
         /// How long ago a fresh listing of it was first empty; `None` before.
         emptied: Option<Duration>,
     },
@@ -94,7 +94,7 @@ async fn begin_inside(conn: &mut PgConnection, id: MoveId, region: &RegionCode, 
     }
     if found.remains.purge_began_at.is_some() {
         // Whoever may need the prefix waits for its end: half of it may be gone.
-        return Ok(Purge::Go { remains: found.remains, emptied: found.emptied });
+        return Ok(Purge::Go { remains: Box::new(found.remains), emptied: found.emptied });
     }
     if found.here {
         return Ok(Purge::Keep("the instance is in this region again"));
@@ -111,7 +111,7 @@ async fn begin_inside(conn: &mut PgConnection, id: MoveId, region: &RegionCode, 
         Some(_) => {}
     }
     store::residency::begin(conn, id, region).await?;
-    Ok(Purge::Go { remains: found.remains, emptied: found.emptied })
+    Ok(Purge::Go { remains: Box::new(found.remains), emptied: found.emptied })
 }
 
 /// Notes that a fresh listing of the prefix was empty; the first such moment counts.

@@ -43,7 +43,7 @@ async fn a_staging_that_is_not_the_one_of_the_cut_is_never_served_and_is_kept() 
     for damage in ["corrupt", "older"] {
         let (fleet, id) = flipped().await;
         let objects = fleet.s3.objects();
-        let newest = staged(&fleet).into_iter().filter(|key| key.contains("/0000/")).next_back().expect("raw files");
+        let newest = staged(&fleet).into_iter().rfind(|key| key.contains("/0000/")).expect("raw files");
         let whole = objects.get("uk-data", &newest).expect("an object");
         if damage == "corrupt" {
             objects.corrupt("uk-data", &newest, |bytes| {

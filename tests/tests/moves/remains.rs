@@ -156,7 +156,7 @@ async fn a_record_that_is_pointed_back_is_restored_from_the_sources_last_checkpo
     let (fleet, id) = moved().await;
     let tail = fleet.read_move(id).await.tail.expect("proven");
     let staged = fleet.s3.objects().keys("uk-data", &format!("moves/{HOST}/"));
-    let newest = staged.into_iter().filter(|key| key.contains("/0000/")).next_back().expect("raw files");
+    let newest = staged.into_iter().rfind(|key| key.contains("/0000/")).expect("raw files");
     fleet.s3.objects().delete("uk-data", &newest);
     fleet.run(&fleet.uk).await.snoozed();
     let pointed = point(&fleet, "eu").await.expect("nobody serves it");
