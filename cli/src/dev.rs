@@ -8,7 +8,9 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use crate::interrupt;
-use crate::stack::{Narrator, Options, Stack, database_path, key_path};
+use sandbox::tools::{self, Tool};
+
+use crate::stack::{self, Instances, Narrator, Options, Stack, database_path, key_path};
 
 /// How often the processes are looked at.
 const LOOK_PACE: Duration = Duration::from_millis(500);
@@ -20,21 +22,29 @@ const LOOK_PACE: Duration = Duration::from_millis(500);
 pub(crate) async fn run(dir: PathBuf, port: u16, round_seconds: u32, narrator: &Narrator) -> anyhow::Result<()> {
     let interrupted = interrupt::first()?;
     let (key_path, database_path) = (key_path(&dir), database_path(&dir));
-    let options = Options { dir, api_port: Some(port), keep: true, round_seconds };
+    // Without litestream the boxes mirror, and neither run nor land instances.
+    let litestream = stack::blocking(|| tools::ensure(Tool::Litestream)).await.ok();
+    let instances = litestream.map(|litestream| Instances { litestream, hosts: Vec::new() });
+    let options = Options { dir: dir.clone(), api_port: Some(port), keep: true, round_seconds, instances };
     let stack = tokio::select! {
         stack = Stack::start(options, narrator) => stack?,
         // Dropping what had started ends it.
-        () = interrupted.cancelled() => return Ok(()),
+        () = interrupted.cancelled() => {
+            stack::reap(&dir);
+            return Ok(());
+        }
     };
     narrator.rest();
     narrator.line(&format!(
         "\nLeasehold is running. Ctrl-C ends it.\n  \
          dashboard  {url}/\n  \
+         edge       {edge}/ for instances, by their Host\n  \
          key        {key}\n             kept in {path}\n  \
          database   LEASEHOLD_DATABASE_URL=$(cat {database}) for leasehold doctor, prune and key bootstrap\n  \
          logs       {logs}\n  \
          try        LEASEHOLD_URL={url} LEASEHOLD_KEY_FILE={path} leasehold job enqueue system.noop\n",
         url = stack.url,
+        edge = stack.edge.url(),
         key = stack.key.expose_secret(),
         path = key_path.display(),
         database = database_path.display(),

@@ -42,6 +42,11 @@ fn main() -> ExitCode {
     {
         workers::activator::internal_detach(rest);
     }
+    if let [_, first, rest @ ..] = args.as_slice()
+        && first == stack::INSTANCE_KEY
+    {
+        return stack::internal_instance_key(rest);
+    }
     if let Some(code) = args.get(1..).and_then(sandbox::hidden) {
         return code;
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use uuid::Uuid;
-use wire::{MoveStep, RoundNumbers};
+use wire::{MoveStep, MoveView, RoundNumbers};
 
 /// Most rows that are read at once; the demo's move has a handful.
 const PAGE: u16 = 200;
@@ -12,9 +12,6 @@ pub(super) struct Journal {
     client: wire::Client,
     id: Uuid,
     told: i64,
-    rounds: u32,
-    copied: u64,
-    copied_bytes: u64,
 }
 
 impl Journal {
@@ -23,7 +20,7 @@ impl Journal {
         let moves = client.moves_of(app, host).await.context("list the instance's moves")?;
         let open = moves.items.into_iter().find(|it| it.finished_at.is_none());
         let id = open.context("the move that was just accepted is not open")?.id;
-        Ok(Self { client: client.clone(), id, told: 0, rounds: 0, copied: 0, copied_bytes: 0 })
+        Ok(Self { client: client.clone(), id, told: 0 })
     }
 
     /// One line for each round that ended since the last call, oldest first.
@@ -35,26 +32,21 @@ impl Journal {
                 continue;
             }
             self.told = step.id;
-            self.rounds += 1;
-            let numbers = numbers(step);
-            self.copied += numbers.copied;
-            self.copied_bytes += numbers.copied_bytes;
-            lines.push(line(step, &numbers));
+            lines.push(line(step, &numbers(step)));
         }
         Ok(lines)
     }
 
-    /// The round that made the move ready.
-    pub(super) async fn promoting_round(&self) -> anyhow::Result<MoveStep> {
-        let steps = self.steps().await?;
-        let ready = steps.iter().find(|step| step.step == "ready").context("the journal does not tell of `ready`")?;
-        let number = ready.evidence["round"].as_i64().context("the journal does not say which round made it ready")?;
-        steps
-            .iter()
-            // A round that a lost lease cut off may stand open under the same number: the one that ended counts.
-            .find(|step| step.step == "round" && step.round.map(i64::from) == Some(number) && step.ended_at.is_some())
-            .cloned()
-            .with_context(|| format!("the journal does not tell of round {number}, which made it ready"))
+    /// The move as it is.
+    pub(super) async fn read(&self) -> anyhow::Result<MoveView> {
+        self.client.get_move(self.id).await.context("read the move")
+    }
+
+    /// The newest step, for a line that is replaced.
+    pub(super) async fn step(&self) -> anyhow::Result<String> {
+        let newest =
+            self.client.move_steps(self.id, Some(1), None).await.context("read the move's journal")?.items.pop();
+        Ok(newest.map_or_else(String::new, |it| it.step))
     }
 
     /// What holds the move up, for a message.
@@ -63,18 +55,8 @@ impl Journal {
         Ok(obstacle.map_or_else(|| "no round has ended".to_owned(), |it| format!("{} ({})", it.message, it.code)))
     }
 
-    /// Rounds that were told of.
-    pub(super) fn rounds(&self) -> u32 {
-        self.rounds
-    }
-
-    /// Objects and bytes that they copied.
-    pub(super) fn copied(&self) -> (u64, u64) {
-        (self.copied, self.copied_bytes)
-    }
-
     /// Every row, oldest first.
-    async fn steps(&self) -> anyhow::Result<Vec<MoveStep>> {
+    pub(super) async fn steps(&self) -> anyhow::Result<Vec<MoveStep>> {
         let page = self.client.move_steps(self.id, Some(PAGE), None).await.context("read the move's journal")?;
         let mut steps = page.items;
         steps.reverse();

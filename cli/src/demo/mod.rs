@@ -1,14 +1,15 @@
-//! `leasehold demo`: one real move, from nothing, that proves itself; then a storm over the queue that does.
+//! `leasehold demo`: one real instance moved there and back, from nothing, that proves itself; then a storm over the queue
+//! that does.
 //!
-//! A tenant writes to a SQLite database in the eu region while Leasehold mirrors its replica to the
-//! uk region; once the record says `ready`, the copy is restored there and every row is counted.
-//! Everything runs on loopback in a folder that is gone afterwards, unless something failed.
+//! A box in eu runs an application with a SQLite database, which litestream replicates; a client writes to it through an edge
+//! and never stops. The instance is mirrored to uk until it is ready, frozen, cut, landed and served there, and then moved
+//! back. At the end every acknowledged row is there, in order. Everything runs on loopback in a folder that is gone
+//! afterwards, unless something failed.
 
 mod journal;
 mod proof;
-mod store;
 mod storm;
-mod tenant;
+mod writer;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,18 +17,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use sandbox::litestream::{self, Replica};
-use sandbox::s3::Identity;
 use sandbox::tools::{self, Tool};
 use wire::{IdentityKind, KeyScopes, MoveRequest, NewIdentity, NewInstance, NewKey};
 
 use crate::exit::{self, Ending, Exit};
 use crate::settings::Settings;
-use crate::stack::{self, EU, Narrator, Options, Site, Stack, UK};
+use crate::stack::{self, EU, Instances, Narrator, Options, Site, Stack, UK};
 use crate::{folder, interrupt};
 use journal::Journal;
 use serde::Serialize;
-use tenant::Tenant;
+use writer::{Door, Writer};
 
 /// What both acts proved.
 #[derive(Debug, Serialize)]
@@ -54,10 +53,13 @@ const PLACED_LIMIT: Duration = Duration::from_secs(20);
 const READY_LIMIT: Duration = Duration::from_secs(120);
 /// The wait between two rounds here; 30 s in production.
 const ROUND_SECONDS: u32 = 2;
-/// How long the next round after ready may take.
-const ROUND_LIMIT: Duration = Duration::from_secs(60);
+/// How long each further step may take.
+const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// Rows that are acknowledged before the first move begins, and between the two moves.
+const FIRST_ROWS: usize = 1_050;
+const NEXT_ROWS: usize = 50;
 /// Pause between two looks at the record.
-const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(50);
 
 /// How the folder of each demo begins.
 const PREFIX: &str = "leasehold-demo-";
@@ -85,6 +87,8 @@ pub(crate) async fn run(settings: &Settings, narrator: &Narrator) -> anyhow::Res
             Err(Ending { exit: Exit::Interrupted, message: "interrupted".to_owned() }.into())
         }
     };
+    // What is made to outlive its worker would outlive the demo, too.
+    stack::reap(dir.path());
     narrator.rest();
     match toured {
         // Asked for, so there is nothing to look into. What had started was ended when its tour was dropped.
@@ -108,35 +112,125 @@ pub(crate) async fn run(settings: &Settings, narrator: &Narrator) -> anyhow::Res
 
 async fn tour(dir: &Path, narrator: &Narrator) -> anyhow::Result<Proof> {
     narrator.doing("looking for litestream");
-    stack::blocking(|| tools::ensure(Tool::Litestream)).await?;
-    let options = Options { dir: dir.to_owned(), api_port: None, keep: false, round_seconds: ROUND_SECONDS };
+    let litestream = stack::blocking(|| tools::ensure(Tool::Litestream)).await?;
+    let options = Options {
+        dir: dir.to_owned(),
+        api_port: None,
+        keep: false,
+        round_seconds: ROUND_SECONDS,
+        instances: Some(Instances { litestream, hosts: vec![HOST] }),
+    };
     let stack = Stack::start(options, narrator).await?;
     let client = bearer(&stack).await.context("make the application's key")?;
-
-    narrator.doing("starting the tenant");
-    let key = EU.tenant_key(HOST);
-    stack.s3.add_identity(key.clone());
-    let replica = replica(&stack, EU, "instances", &key);
-    let tenant = Tenant::start(&dir.join("tenant"), replica, stack.pool.clone()).await.context("start the tenant")?;
-    narrator.done(&format!("{HOST} writes to SQLite; litestream replicates to {}/instances/{HOST}/", EU.bucket));
-
-    register(&client, narrator).await?;
-    let moved = prove(&stack, &client, &tenant, dir, narrator).await;
-    // Also after a failure in order, so that the logs that are kept tell the whole story.
-    let stopped = tenant.stop().await;
+    let moved = journey(&stack, &client, narrator).await;
     let acts = match moved {
         Ok(moved) => storm::run(&stack, narrator).await.map(|queue| Proof { moved, queue }),
         Err(error) => Err(error),
     };
     narrator.doing("ending everything");
     stack.stop().await;
-    let proof = acts?;
-    let held = stopped.context("end the tenant")?;
-    let restored = proof.moved.restored_rows;
-    if !held.are_whole() || held.last < restored {
-        bail!("the tenant's own file holds {held:?}, the staged copy {restored} rows: they cannot be of one story");
+    acts
+}
+
+/// There and back: from eu to uk, and from uk to eu, under a client that never stops writing.
+async fn journey(stack: &Stack, client: &wire::Client, narrator: &Narrator) -> anyhow::Result<proof::Proof> {
+    register(client, narrator).await?;
+    let door = Door::new(stack.edge.url(), HOST)?;
+    until(stack, "the application does not answer at the edge", async || {
+        Ok(door.state().await.filter(|state| state.region == EU.code).map(drop))
+    })
+    .await?;
+    narrator.done(&format!("GET {}/state with Host: {HOST}: it answers, in region {}", stack.edge.url(), EU.code));
+    ensure_unknown_hosts_are_unknown(stack).await?;
+    let writer = Writer::start(door.clone());
+    until(stack, "the application takes no rows", async || Ok((writer.count() >= FIRST_ROWS).then_some(()))).await?;
+    narrator
+        .done(&format!("a client has written {} rows through the edge, and goes on whatever happens", writer.count()));
+    let mut legs = Vec::new();
+    for (from, to) in [(EU, UK), (UK, EU)] {
+        legs.push(leg(stack, client, (from, to), (&door, &writer), narrator).await?);
+        let enough = writer.count() + NEXT_ROWS;
+        until(stack, "the application takes no rows", async || Ok((writer.count() >= enough).then_some(()))).await?;
     }
-    Ok(proof)
+    let refused = writer.refused();
+    let acknowledged = writer.stop().await?;
+    let ledger = door.rows().await?;
+    let traffic = proof::traffic_of_boxes(&stack.s3.faults().record(), &stack.box_keys)?;
+    proof::examine(HOST, (&ledger, &acknowledged), refused, legs, traffic, narrator.elapsed())
+}
+
+/// One move: rounds until ready, the freeze, the cut, the landing, and the first row that the other region takes.
+async fn leg(
+    stack: &Stack,
+    client: &wire::Client,
+    (from, to): (Site, Site),
+    (door, writer): (&Door, &Writer),
+    narrator: &Narrator,
+) -> anyhow::Result<proof::Leg> {
+    let request = MoveRequest { region: to.code.to_owned(), cut: None };
+    let moving = client.move_instance(APP, HOST, &request).await.context("ask for the move")?;
+    narrator.done(&format!("POST …/{HOST}/move {{\"region\": \"{}\"}}: {}", moving.to, moving.state));
+    let mut journal = Journal::of_host(client, APP, HOST).await?;
+    wait_until_ready(stack, client, writer, &mut journal, narrator).await?;
+    let begun = Instant::now();
+    door.freeze().await?;
+    let last = writer.last().context("nothing was acknowledged")?;
+    let cut = client.cut_move(APP, HOST).await.context("cut the move")?;
+    narrator.done(&format!("the application refuses writes after row {}; POST …/move/cut: {}", last.n, cut.state));
+    let first = until(stack, "the target takes no row", async || {
+        narrator.doing(format!("{} to {}: {}", from.code, to.code, journal.step().await?));
+        let status = door.status().await?;
+        // Served by the one or the other, or by nobody: never unknown, never sent elsewhere.
+        if status != 200 && status != 503 {
+            bail!("the edge answered {status} while the instance moved");
+        }
+        Ok(writer.first_after(begun, to.code))
+    })
+    .await?;
+    let frozen = first.at - begun;
+    narrator.done(&format!(
+        "row {} is acknowledged by {}, {} ms after the freeze",
+        first.n,
+        to.code,
+        frozen.as_millis()
+    ));
+    let found = until(stack, "the staging is not deleted", async || {
+        Ok(Some(journal.read().await?).filter(|found| found.staging_deleted_at.is_some()))
+    })
+    .await?;
+    let record = client.instance(APP, HOST).await?;
+    if record.region != to.code || record.moving.is_some() {
+        bail!("the record is in {} with {:?} after the move", record.region, record.moving);
+    }
+    proof::Leg::of(&found, &journal.steps().await?, frozen)
+}
+
+/// An edge says 404 for hosts that no region knows, so that its 503 means something.
+async fn ensure_unknown_hosts_are_unknown(stack: &Stack) -> anyhow::Result<()> {
+    let status = Door::new(stack.edge.url(), "nobody.example")?.status().await?;
+    if status != 404 {
+        bail!("the edge answered {status} for a host that nobody knows");
+    }
+    Ok(())
+}
+
+/// Looks until there is something, within [`STEP_LIMIT`].
+async fn until<T>(
+    stack: &Stack,
+    without: &str,
+    mut look: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let deadline = Instant::now() + STEP_LIMIT;
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        stack.check()?;
+        if Instant::now() >= deadline {
+            bail!("{without}, after {STEP_LIMIT:?}");
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// Registers the instance, and waits until the box in its region serves it.
@@ -161,59 +255,15 @@ async fn register(client: &wire::Client, narrator: &Narrator) -> anyhow::Result<
         }
         tokio::time::sleep(POLL).await;
     }
-    narrator.done(&format!("registered through HTTP; {} serves it in {}", EU.node, EU.code));
+    narrator.done(&format!("registered through HTTP; {} took it and starts it, litestream beside it", EU.node));
     Ok(())
-}
-
-/// Moves the instance and looks at what arrived.
-async fn prove(
-    stack: &Stack,
-    client: &wire::Client,
-    tenant: &Tenant,
-    dir: &Path,
-    narrator: &Narrator,
-) -> anyhow::Result<proof::Proof> {
-    let request = MoveRequest { region: UK.code.to_owned(), cut: None };
-    let moving = client.move_instance(APP, HOST, &request).await.context("ask for the move")?;
-    narrator.done(&format!("POST …/{HOST}/move {{\"region\": \"{}\"}}: {}", moving.to, moving.state));
-    let mut journal = Journal::of_host(client, APP, HOST).await?;
-    wait_until_ready(stack, client, tenant, &mut journal, narrator).await?;
-    wait_for_another_round(stack, &mut journal, narrator).await?;
-
-    let round = journal.promoting_round().await?;
-    let acknowledged = tenant.acknowledged_before(round.started_at).context(
-        "no row was acknowledged before the promoting round, so nothing can be proven; start the demo again",
-    )?;
-
-    narrator.doing("restoring the staged copy");
-    let inspector = UK.inspector_key();
-    stack.s3.add_identity(inspector.clone());
-    let restored = dir.join("restored.db");
-    litestream::restore(&replica(stack, UK, "moves", &inspector), &restored, None)
-        .await
-        .context("restore the staged copy")?;
-    narrator.done(&format!("restored {}/moves/{HOST}/ with litestream", UK.bucket));
-    let proof = stack::blocking(move || proof::examine(&restored)).await?;
-    let traffic = proof::traffic_of_boxes(&stack.s3.faults().record(), &stack.box_keys)?;
-    proof.against(proof::Story {
-        traffic,
-        host: HOST,
-        from: EU.code,
-        to: UK.code,
-        journal: &journal,
-        round: &round,
-        acknowledged,
-        // Counted last: whatever arrived was written before.
-        held: tenant.committed(),
-        elapsed: narrator.elapsed(),
-    })
 }
 
 /// Looks at the record until its move is ready, and tells of each round as it ends.
 async fn wait_until_ready(
     stack: &Stack,
     client: &wire::Client,
-    tenant: &Tenant,
+    writer: &Writer,
     journal: &mut Journal,
     narrator: &Narrator,
 ) -> anyhow::Result<()> {
@@ -233,37 +283,12 @@ async fn wait_until_ready(
             return Ok(());
         }
         stack.check()?;
-        if !tenant.is_running() {
-            bail!("the tenant stopped writing; litestream's log is {}", tenant.log().display());
-        }
         if Instant::now() >= deadline {
             bail!("the move is still {} after {READY_LIMIT:?}: {}", moving.state, journal.obstacle().await?);
         }
-        narrator.doing(format!(
-            "{}: {} rows written, {} acknowledged",
-            moving.state,
-            tenant.committed(),
-            tenant.acknowledged()
-        ));
+        narrator.doing(format!("{}: {} rows acknowledged", moving.state, writer.count()));
         tokio::time::sleep(POLL).await;
     }
-}
-
-/// Ready is a level, not an end: rounds go on and carry what was written since. One of them is waited for.
-async fn wait_for_another_round(stack: &Stack, journal: &mut Journal, narrator: &Narrator) -> anyhow::Result<()> {
-    narrator.doing("rounds go on after ready; waiting for the next");
-    let (before, deadline) = (journal.rounds(), Instant::now() + ROUND_LIMIT);
-    while journal.rounds() == before {
-        stack.check()?;
-        if Instant::now() >= deadline {
-            bail!("no round ended within {ROUND_LIMIT:?} after ready: {}", journal.obstacle().await?);
-        }
-        tokio::time::sleep(POLL).await;
-        for line in journal.news().await? {
-            narrator.done(&line);
-        }
-    }
-    Ok(())
 }
 
 /// The application's own bearer: it may create, read and move its instances, and nothing else.
@@ -279,14 +304,4 @@ async fn bearer(stack: &Stack) -> anyhow::Result<wire::Client> {
     };
     let made = stack.client.create_key(&key, None).await?.value;
     Ok(wire::Client::new(&stack.url, made.secret)?)
-}
-
-fn replica(stack: &Stack, site: Site, folder: &str, key: &Identity) -> Replica {
-    Replica {
-        endpoint: stack.s3.endpoint(),
-        bucket: site.bucket.to_owned(),
-        prefix: format!("{folder}/{HOST}"),
-        access_key: key.access_key.clone(),
-        secret_key: key.secret_key.clone(),
-    }
 }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use sandbox::exec::{Running, Signal, Spawn};
-use sandbox::s3::Identity;
+use sandbox::s3::{self, Identity};
 
 use super::regions::Site;
+use super::{Instances, host_keys};
 
 /// How long the API may take until it listens.
 const API_LIMIT: Duration = Duration::from_secs(30);
@@ -69,21 +70,39 @@ impl Family {
     ///
     /// # Errors
     /// Where it could not be started at all; that it serves is seen in the API.
-    pub(super) fn start_box(&self, site: Site, s3_endpoint: &str, key: &Identity) -> anyhow::Result<Running> {
+    pub(super) fn start_box(
+        &self,
+        site: Site,
+        s3: &s3::Server,
+        key: &Identity,
+        instances: Option<&Instances>,
+    ) -> anyhow::Result<Running> {
         let data = self.dir.join("boxes").join(site.code);
         std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
-        let spawn = self
+        let mut spawn = self
             .role("worker", &format!("worker-{}", site.code))
             .env("LEASEHOLD_NODE_IDENTITY", site.node)
             .env("LEASEHOLD_NODE_REGION", site.code)
-            .env("LEASEHOLD_NODE_DATA_DIR", data)
+            .env("LEASEHOLD_NODE_DATA_DIR", &data)
             .env("LEASEHOLD_NODE_DATA_BUCKET", site.bucket)
             .env("LEASEHOLD_NODE_DATA_BUCKET_REGION", site.bucket_region)
-            .env("LEASEHOLD_S3_ENDPOINT", s3_endpoint)
+            .env("LEASEHOLD_S3_ENDPOINT", s3.endpoint())
             .env("LEASEHOLD_S3_ACCESS_KEY_ID", &key.access_key)
             .env("LEASEHOLD_S3_SECRET_ACCESS_KEY", &key.secret_key)
             .env("LEASEHOLD_NODE_ROUND_INTERVAL_SECONDS", self.round_seconds.to_string())
             .env("LEASEHOLD_WORKER_DRAIN_SECONDS", DRAIN_SECONDS);
+        if let Some(instances) = instances {
+            let program = self.program.display();
+            spawn = spawn
+                .env("LEASEHOLD_NODE_EXEC", format!("{program},{}", sandbox::ledger::SUBCOMMAND))
+                .env("LEASEHOLD_NODE_LITESTREAM", &instances.litestream);
+            if !instances.hosts.is_empty() {
+                let keys = data.join("instance-keys.json");
+                host_keys::draw(&keys, site, &instances.hosts, s3)?;
+                let command = format!("{program},{},{}", host_keys::SUBCOMMAND, keys.display());
+                spawn = spawn.env("LEASEHOLD_NODE_CREDENTIALS_COMMAND", command);
+            }
+        }
         Ok(spawn.start()?)
     }
 

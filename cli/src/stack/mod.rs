@@ -8,27 +8,33 @@
 //! only the places are ours.
 
 mod children;
+mod host_keys;
 mod key;
 mod narrator;
+mod reap;
 mod regions;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use sandbox::edge::{self, Api, Edge};
 use sandbox::exec::Running;
 use sandbox::postgres::{self, Postgres};
 use sandbox::tools::{self, Tool};
 use sandbox::{ports, s3};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::PgPool;
 use wire::RegionRequest;
 
 use crate::folder;
 
+pub(crate) use host_keys::{SUBCOMMAND as INSTANCE_KEY, internal_instance_key};
 pub(crate) use key::{database_path, path as key_path};
 pub(crate) use narrator::Narrator;
+pub(crate) use reap::reap;
 pub(crate) use regions::{EU, SITES, Site, UK};
 
 /// Sessions with the database of this process itself; the roles have their own.
@@ -49,6 +55,17 @@ pub(crate) struct Options {
     pub(crate) keep: bool,
     /// The wait between two rounds of a move.
     pub(crate) round_seconds: u32,
+    /// What runs the boxes' instances; `None` where they only mirror.
+    pub(crate) instances: Option<Instances>,
+}
+
+/// What runs the boxes' instances.
+#[derive(Debug)]
+pub(crate) struct Instances {
+    /// litestream.
+    pub(crate) litestream: PathBuf,
+    /// Hosts whose litestream has a key of its own, limited to its prefix. Those of others use the box's.
+    pub(crate) hosts: Vec<&'static str>,
 }
 
 /// The running whole.
@@ -66,6 +83,8 @@ pub(crate) struct Stack {
     pub(crate) s3: s3::Server,
     /// The access keys of the boxes, in the order of [`SITES`].
     pub(crate) box_keys: Vec<String>,
+    /// Where the world reaches the instances, by their hosts.
+    pub(crate) edge: Edge,
     family: children::Family,
     // Fields are dropped in this order where nobody stops them: first who uses, then what is used.
     boxes: Vec<Running>,
@@ -87,6 +106,8 @@ impl Stack {
         let Some(lock) = folder::take(&dir)? else {
             bail!("{} is in use by another run; end that one first", dir.display());
         };
+        // What an earlier run left that was killed.
+        reap(&dir);
 
         let port = match options.api_port {
             // Before anything is started: a start that will fail fails at once.
@@ -144,10 +165,12 @@ impl Stack {
         for site in SITES {
             let key = site.box_key();
             s3.add_identity(key.clone());
-            boxes.push(family.start_box(site, &s3.endpoint(), &key)?);
+            boxes.push(family.start_box(site, &s3, &key, options.instances.as_ref())?);
             box_keys.push(key.access_key);
         }
-        let stack = Self { dir, url, key, client, pool, s3, box_keys, family, boxes, api, postgres, _lock: lock };
+        let edges = Api::new(&url, key.expose_secret())?;
+        let edge = Edge::start(edge::Options::of(SITES.map(|site| site.code)), Arc::new(edges)).await?;
+        let stack = Self { dir, url, key, client, pool, s3, box_keys, edge, family, boxes, api, postgres, _lock: lock };
         stack.wait_for_boxes().await?;
         narrator.done(&format!("two workers: {} in {} and {} in {}", EU.node, EU.code, UK.node, UK.code));
         Ok(stack)
@@ -199,6 +222,8 @@ impl Stack {
     pub(crate) async fn stop(self) {
         let draining = self.boxes.iter().map(children::end);
         futures::future::join_all(draining).await;
+        self.edge.stop().await;
+        reap(&self.dir);
         children::end(&self.api).await;
         self.pool.close().await;
         self.postgres.stop().await;

@@ -29,11 +29,14 @@ pub(crate) const UK: Site =
 pub(crate) const SITES: [Site; 2] = [EU, UK];
 
 impl Site {
-    /// The key of this region's box: it reads and lists its own instances, and writes and lists the
-    /// staging of the other region. Nothing else, as in production.
+    /// The key of this region's box: what it needs of its own bucket to land, cut and purge, and for a move the staging of the
+    /// other region, to write and list. Nothing else, as in production.
     pub(crate) fn box_key(self) -> Identity {
-        let mut actions =
-            vec![format!("Read:{}/instances/*", self.bucket), format!("List:{}/instances/*", self.bucket)];
+        let own = |action: &str, prefix: &str| format!("{action}:{}/{prefix}/*", self.bucket);
+        let mut actions = Vec::new();
+        for prefix in ["instances", "moves"] {
+            actions.extend(["Read", "Write", "List"].map(|action| own(action, prefix)));
+        }
         for other in SITES.iter().filter(|other| other.code != self.code) {
             actions.push(format!("Write:{}/moves/*", other.bucket));
             actions.push(format!("List:{}/moves/*", other.bucket));
@@ -45,12 +48,6 @@ impl Site {
     pub(crate) fn tenant_key(self, host: &str) -> Identity {
         let actions = ["Read", "Write", "List"].map(|action| format!("{action}:{}/instances/{host}/*", self.bucket));
         drawn("tenant", &actions)
-    }
-
-    /// A key that reads the staging of this region, to look at what arrived.
-    pub(crate) fn inspector_key(self) -> Identity {
-        let actions = ["Read", "List"].map(|action| format!("{action}:{}/moves/*", self.bucket));
-        drawn("inspector", &actions)
     }
 }
 
@@ -73,7 +70,7 @@ mod tests {
         assert!(key.allows(Action::Read, "leasehold-eu/instances/h/0000/x"));
         assert!(key.allows(Action::Write, "leasehold-uk/moves/h/0000/x"));
         for (action, path) in [
-            (Action::Write, "leasehold-eu/instances/h/0000/x"),
+            (Action::Write, "leasehold-eu/uploads/h/x"),
             (Action::Read, "leasehold-uk/moves/h/0000/x"),
             (Action::Read, "leasehold-uk/instances/h/0000/x"),
             (Action::Write, "leasehold-uk/instances/h/0000/x"),
