@@ -82,7 +82,7 @@ async fn a_route_that_does_not_answer_is_told_as_unserved_and_asked_once() {
     edge.until_read().await;
     for (host, _) in routes {
         assert_come_again(&ask(&edge, host, "/").await, host);
-        let post = crate::rig::client().post(edge.url()).header("host", host).body(vec![7; 300_000]);
+        let post = crate::rig::client().post(edge.url()).header("host", host).body(vec![7; 1_000_000]);
         assert_come_again(&post.send().await.expect("an answer, though the body is large"), host);
     }
     for upstream in [&hangs_up, &silent, &talks_nonsense] {

@@ -87,6 +87,32 @@ async fn large_bodies_arrive_byte_equal_both_ways() {
     assert!(answer == sent, "byte-equal");
 }
 
+/// A simple client sends all that it has before it reads. Were the connection closed under it, it would see a reset and
+/// not that it may come again.
+#[tokio::test]
+async fn a_client_that_sends_all_before_it_reads_is_told_to_come_again() {
+    const SIZE: usize = 1_000_000;
+    let documents = Documents::default();
+    documents.say("eu", &[], &[HOST]);
+    documents.say("uk", &[], &[]);
+    let edge = documents.edge().await;
+    edge.until_read().await;
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(edge.address()).await.expect("connect");
+        let head = format!("POST /rows HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {SIZE}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.expect("send");
+        for part in vec![7; SIZE].chunks(50_000) {
+            stream.write_all(part).await.expect("the body is taken");
+            // The edge has its turn, and could answer already.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let answer = head_of(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 2\r\n"), "{answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_not_taken_for_a_whole_one() {
     let upstream = Upstream::start(|mut stream| async move {

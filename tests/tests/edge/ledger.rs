@@ -135,7 +135,8 @@ async fn a_freeze_is_behind_every_write_that_was_answered_and_before_every_other
     assert_eq!((status, &frozen["frozen"]), (200, &json!(true)));
     let mut last = 0;
     for writer in writers {
-        let (its_last, status, body) = writer.await.expect("a writer");
+        let ended = tokio::time::timeout(SOON, writer).await.expect("the freeze ends it");
+        let (its_last, status, body) = ended.expect("a writer");
         assert_eq!((status, body), (503, json!({ "frozen": true })));
         last = last.max(its_last);
     }
