@@ -13,6 +13,7 @@ mod limits;
 mod moves;
 mod queues;
 mod regions;
+mod rescue;
 
 use std::any::Any;
 
@@ -71,6 +72,8 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(instances::get))
         .routes(routes!(moves::start, moves::abort))
         .routes(routes!(moves::cut))
+        .routes(routes!(rescue::unstick))
+        .routes(routes!(rescue::point))
         .routes(routes!(moves::history))
         .routes(routes!(moves::list))
         .routes(routes!(moves::get))

@@ -56,13 +56,24 @@ pub(super) async fn start(
 }
 
 /// A refusal by the move's state shows the record as it is.
-async fn with_record(
+pub(super) async fn with_record(
     app: &App,
     owner: &AppName,
     host: &Host,
     told: Result<Response, Failure>,
 ) -> Result<Response, Failure> {
-    let by_state = |code| matches!(code, Code::MoveInFlight | Code::NoMove | Code::MoveNotReady | Code::StaleRevision);
+    let by_state = |code| {
+        matches!(
+            code,
+            Code::MoveInFlight
+                | Code::NoMove
+                | Code::MoveNotReady
+                | Code::MoveNotCutting
+                | Code::MovePastRecall
+                | Code::InstanceServed
+                | Code::StaleRevision
+        )
+    };
     match told {
         Err(failure) if by_state(failure.code()) => {
             let mut conn = domain::db::session(app.pool()).await?;

@@ -76,6 +76,50 @@ pub struct MoveRequest {
     pub cut: Option<Cut>,
 }
 
+/// Points an instance to a region by hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PointRequest {
+    /// The region's code.
+    #[schema(example = "eu")]
+    pub region: String,
+    /// The instance's host, typed once more.
+    pub host: String,
+    /// Why; it stands in the audit trail.
+    pub reason: String,
+}
+
+/// What pointing an instance by hand came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pointed {
+    /// Where it was.
+    pub from: String,
+    /// Where it is.
+    pub to: String,
+    /// The landing that was given up, if one was pending.
+    pub given_up: Option<GivenUp>,
+}
+
+/// A landing that was given up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GivenUp {
+    /// Its move.
+    pub move_id: Uuid,
+    /// The newest transaction that its cut had proven, 16 hexadecimal digits. The region that the record is pointed to
+    /// restores what it has, which is at most this if it is where the move began.
+    pub txid: String,
+}
+
+/// Takes back a cut that hangs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnstickRequest {
+    /// The instance's host, typed once more.
+    pub host: String,
+    /// Why; it stands in the audit trail.
+    pub reason: String,
+}
+
 /// Who lets a move be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -32,6 +32,9 @@ pub enum Permission {
     /// Create instances.
     #[serde(rename = "instances.write")]
     InstancesWrite,
+    /// Point instances to a region by hand, and take back a cut that hangs.
+    #[serde(rename = "instances.operate")]
+    InstancesOperate,
     /// Move instances between regions.
     #[serde(rename = "moves.write")]
     MovesWrite,
@@ -57,7 +60,7 @@ pub enum Permission {
 
 impl Permission {
     /// Every permission.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::JobsOperate,
@@ -66,6 +69,7 @@ impl Permission {
         Self::WorkersRead,
         Self::InstancesRead,
         Self::InstancesWrite,
+        Self::InstancesOperate,
         Self::MovesWrite,
         Self::EdgesRead,
         Self::NodesRead,
@@ -87,6 +91,7 @@ impl Permission {
             Self::WorkersRead => "workers.read",
             Self::InstancesRead => "instances.read",
             Self::InstancesWrite => "instances.write",
+            Self::InstancesOperate => "instances.operate",
             Self::MovesWrite => "moves.write",
             Self::EdgesRead => "edges.read",
             Self::NodesRead => "nodes.read",
@@ -117,6 +122,7 @@ impl Permission {
             | Self::JobsOperate
             | Self::QueuesOperate
             | Self::InstancesWrite
+            | Self::InstancesOperate
             | Self::MovesWrite
             | Self::AuditRead => Role::Operator,
             Self::RegionsWrite | Self::KeysManage => Role::Admin,

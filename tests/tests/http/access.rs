@@ -95,6 +95,8 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
         "/v1/apps/{app}/instances/{host}",
         "/v1/apps/{app}/instances/{host}/move",
         "/v1/apps/{app}/instances/{host}/move/cut",
+        "/v1/apps/{app}/instances/{host}/move/unstick",
+        "/v1/apps/{app}/instances/{host}/region",
         "/v1/apps/{app}/instances/{host}/moves",
         "/v1/apps/{app}/regions",
         "/v1/moves",

@@ -29,6 +29,7 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
     let record = fleet.client().instance(APP, HOST).await.expect("found").revision;
     let limits = wire::LimitsRequest { running: Some(5), reason: Some("x".to_owned()), ..Default::default() };
     server.client().set_limits("mail", &limits, None).await.expect("set");
+    let night = json!({"host": HOST, "reason": "x"});
     // Each route with something to change, its body, and its revision.
     let changes = [
         ("/v1/jobs/{id}/cancel", format!("/v1/jobs/{}/cancel", one.id), json!({}), 1),
@@ -38,7 +39,14 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
         ("POST /v1/apps/{app}/instances/{host}/move", DOOR.to_owned(), json!({"region": "uk"}), record),
         ("DELETE /v1/apps/{app}/instances/{host}/move", DOOR.to_owned(), json!({}), record + 1),
         ("/v1/apps/{app}/instances/{host}/move/cut", format!("{DOOR}/cut"), json!({}), record + 2),
-        ("/v1/regions/{code}", "/v1/regions/uk".to_owned(), json!(region("uk")), serial),
+        ("/v1/apps/{app}/instances/{host}/move/unstick", format!("{DOOR}/unstick"), night.clone(), record + 3),
+        (
+            "/v1/apps/{app}/instances/{host}/region",
+            format!("/v1/apps/{APP}/instances/{HOST}/region"),
+            json!({"region": "uk", "host": HOST, "reason": "x"}),
+            record + 4,
+        ),
+        ("/v1/regions/{code}", "/v1/regions/uk".to_owned(), json!(region("uk")), serial + 1),
         ("/v1/keys/{id}/revoke", format!("/v1/keys/{key}/revoke"), json!({}), 1),
     ];
     let revised = |route: &str| !CREATES.contains(&route) && !SWITCHES.contains(&route);
@@ -52,6 +60,9 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
         if route.ends_with("/cut") {
             // The abort before it took the move out of the one state in which it may be cut.
             fleet.sql("update moves set state = 'ready', ready_at = lh_now()").await;
+        }
+        if route.ends_with("/region") {
+            fleet.sql("update moves set finished_at = lh_now(), outcome = 'aborted'; delete from routes").await;
         }
         let call = async |mark: i64| {
             let request = server.request(method, place).header("if-match", format!("\"{mark}\""));

@@ -193,3 +193,32 @@ async fn of_many_concurrent_moves_one_begins_and_the_others_are_told_so() {
     let error = hidden.get_move(open.items[0].id).await.expect_err("not its application");
     assert_eq!(refusal(&error), (404, Some(Code::NotFound)));
 }
+
+#[tokio::test]
+async fn the_operators_doors_want_the_host_typed_again_and_a_reason() {
+    let fleet = Fleet::with_instance().await;
+    let server = &fleet.server;
+    let region = format!("/v1/apps/{APP}/instances/{HOST}/region");
+    let unstick = format!("{DOOR}/unstick");
+    let before = fleet.dump().await;
+    for (host, reason, field) in [("other.example", "x", "/host"), (HOST, "", "/reason"), (HOST, "  ", "/reason")] {
+        for (method, place, body) in [
+            ("PUT", &region, json!({"region": "uk", "host": host, "reason": reason})),
+            ("POST", &unstick, json!({"host": host, "reason": reason})),
+        ] {
+            let told = Told::by(server.request(method, place).json(&body)).await;
+            assert_eq!(told.problem(), (422, "validation_failed".to_owned()), "{body}");
+            assert_eq!(told.json()["errors"][0]["pointer"], field, "{told:?}");
+        }
+    }
+    let body = json!({"region": "uk", "host": HOST, "reason": "x"});
+    let told = Told::by(fleet.server.request("PUT", &region).json(&body)).await;
+    assert_eq!(told.problem(), (409, "instance_served".to_owned()), "a box that lives serves it");
+    let told = Told::by(server.request("POST", &unstick).json(&json!({"host": HOST, "reason": "x"}))).await;
+    assert_eq!(told.problem(), (409, "no_move".to_owned()));
+    assert_eq!(fleet.dump().await, before);
+    // The application's own bearer moves its instances, and does not do this.
+    let point = wire::PointRequest { region: "uk".to_owned(), host: HOST.to_owned(), reason: "x".to_owned() };
+    let error = fleet.client().point_instance(APP, HOST, &point).await.expect_err("not its door");
+    assert_eq!(refusal(&error), (403, Some(Code::PermissionDenied)), "{error}");
+}

@@ -5,7 +5,10 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
-use crate::{Edges, Instance, Move, MoveRequest, MoveStep, MoveView, NewInstance, Page, Region, RegionRequest};
+use crate::{
+    Edges, Instance, Move, MoveRequest, MoveStep, MoveView, NewInstance, Page, PointRequest, Pointed, Region,
+    RegionRequest, UnstickRequest,
+};
 
 /// Which moves to list.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -85,6 +88,25 @@ impl Client {
     /// See [`Error`].
     pub async fn abort_move(&self, app: &str, host: &str) -> Result<Move, Error> {
         Ok(self.send(self.request(Method::DELETE, &["v1", "apps", app, "instances", host, "move"])).await?.value)
+    }
+
+    /// Points an instance to a region by hand.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn point_instance(&self, app: &str, host: &str, to: &PointRequest) -> Result<Pointed, Error> {
+        Ok(self
+            .send(self.request(Method::PUT, &["v1", "apps", app, "instances", host, "region"]).json(to))
+            .await?
+            .value)
+    }
+
+    /// Takes back a cut that hangs.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn unstick_move(&self, app: &str, host: &str, why: &UnstickRequest) -> Result<Move, Error> {
+        self.act(&["v1", "apps", app, "instances", host, "move", "unstick"], why, None).await
     }
 
     /// An instance's moves, newest first.
