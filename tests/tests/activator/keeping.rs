@@ -240,6 +240,23 @@ async fn a_listing_that_fails_ends_nothing_and_a_route_that_is_gone_does() {
     tests::wait::until("its end", SOON, || async { (!first.lives().expect("look")).then_some(()) }).await;
 }
 
+#[tokio::test]
+async fn a_record_that_cannot_be_read_holds_up_its_own_host_alone() {
+    let mut kept = Kept::start().await;
+    let broken = kept.place("broken.example", &[]).await;
+    let first = kept.until_served(&broken).await;
+    kept.end().await;
+    let record = kept.rig.path(&broken, "child.json");
+    let whole = std::fs::read(&record).expect("read");
+    std::fs::write(&record, b"{").expect("write");
+    kept.restart().await;
+    let other = kept.place("other.example", &[]).await;
+    kept.until_served(&other).await;
+    assert!(first.lives().expect("look") && kept.address(&broken).await.is_some(), "it is left alone");
+    std::fs::write(&record, whole).expect("write");
+    assert_eq!(kept.until_served(&broken).await, first);
+}
+
 /// Others are looked after while one start takes its whole time.
 #[tokio::test]
 async fn a_child_that_does_not_become_ready_holds_up_no_other() {

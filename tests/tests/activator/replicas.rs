@@ -178,6 +178,18 @@ async fn a_database_that_somebody_still_reads_is_not_proven() {
     rig.activator.prove_tail(&host).await.expect("free again");
 }
 
+/// A tenant that opened its database and wrote nothing yet can leave as well.
+#[tokio::test]
+async fn a_database_without_a_single_row_is_proven_and_restored() {
+    let rig = Rig::start().await;
+    let host = host("young.example");
+    std::fs::create_dir_all(rig.path(&host, "")).expect("make");
+    std::fs::File::create(rig.path(&host, "app.db")).expect("make");
+    let tail = rig.activator.prove_tail(&host).await.expect("prove");
+    let restored = rig.activator.restore(&host, &format!("instances/{host}"), &tail.txid).await.expect("restore");
+    assert_eq!((&restored.sha256, restored.size), (&tail.sha256, tail.size));
+}
+
 #[tokio::test]
 async fn where_no_database_is_none_is_made() {
     let rig = Rig::start().await;

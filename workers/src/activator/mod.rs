@@ -53,6 +53,7 @@ use domain::ids::Host;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 
+use crate::chain::chain;
 use crate::mirror::Place;
 use files::Files;
 use litestream::{Litestream, no_end};
@@ -103,7 +104,8 @@ impl Activator {
         let (exits, hosts) = (Exits::default(), Mutex::default());
         let activator = Self { inner: Arc::new(Inner { settings, exec, litestream, own, exits, hosts }) };
         for host in activator.hosts()? {
-            if let Life::Lives(record) = activator.look(&host)? {
+            // One that cannot be looked at holds up no other; the loop tells it.
+            if let Ok(Life::Lives(record)) = activator.look(&host) {
                 tracing::info!(host = %host, pid = record.identity.pid, "a child of an earlier worker is adopted");
             }
         }
@@ -142,25 +144,33 @@ impl Activator {
         self.inner.exec.is_some()
     }
 
-    /// What lives here, host by host.
+    /// What lives here, host by host. One that cannot be looked at is marked, and told in the log.
     ///
     /// # Errors
-    /// Where anything could not be looked at: then nothing is known.
+    /// Where the folder cannot be read: then nothing is known.
     pub fn here(&self) -> Result<BTreeMap<Host, Here>, Error> {
         let mut here = BTreeMap::new();
         for host in self.hosts()? {
-            let files = self.files(&host);
-            let (address, child) = match self.look(&host)? {
-                Life::Lives(record) => (record.note.parse().ok(), true),
-                Life::Lingers(_) => (None, true),
-                Life::Gone => (None, false),
-            };
-            let litestream = self.litestream(&host, &files).look()?;
-            let replicated = matches!(litestream, Life::Lives(_));
-            let lives = child || !matches!(litestream, Life::Gone);
-            here.insert(host, Here { address, replicated, lives });
+            let now = self.here_of(&host).unwrap_or_else(|error| {
+                tracing::warn!(host = %host, error = %chain(&error), "what runs for a host cannot be told: it is left alone");
+                Here { unknown: true, ..Here::default() }
+            });
+            here.insert(host, now);
         }
         Ok(here)
+    }
+
+    fn here_of(&self, host: &Host) -> Result<Here, Error> {
+        let files = self.files(host);
+        let (address, child) = match self.look(host)? {
+            Life::Lives(record) => (record.note.parse().ok(), true),
+            Life::Lingers(_) => (None, true),
+            Life::Gone => (None, false),
+        };
+        let litestream = self.litestream(host, &files).look()?;
+        let replicated = matches!(litestream, Life::Lives(_));
+        let lives = child || !matches!(litestream, Life::Gone);
+        Ok(Here { address, replicated, lives, unknown: false })
     }
 
     /// Whether there is a database.

@@ -23,6 +23,8 @@ pub struct Here {
     pub replicated: bool,
     /// Whether anything lives: a child, what it left behind, or litestream.
     pub lives: bool,
+    /// Whether that could not be found out: then the host is left alone, and the others are not.
+    pub unknown: bool,
 }
 
 /// One thing to do.
@@ -71,6 +73,9 @@ pub fn reconcile(routes: &[BoxRoute], here: &BTreeMap<Host, Here>) -> Vec<Action
     for route in routes {
         let now = here.get(&route.host).copied().unwrap_or_default();
         let host = route.host.clone();
+        if now.unknown {
+            continue;
+        }
         if !route.in_scope {
             if now.lives {
                 actions.push(Action::Stop { host, why: "its record is in another region" });
@@ -95,7 +100,7 @@ pub fn reconcile(routes: &[BoxRoute], here: &BTreeMap<Host, Here>) -> Vec<Action
         }
     }
     let routed = |host: &Host| routes.iter().any(|route| route.host == *host);
-    let stray = here.iter().filter(|(host, now)| now.lives && !routed(host));
+    let stray = here.iter().filter(|(host, now)| now.lives && !now.unknown && !routed(host));
     actions.extend(stray.map(|(host, _)| Action::Stop { host: host.clone(), why: "this box has no route for it" }));
     actions
 }
@@ -174,7 +179,7 @@ mod tests {
     }
 
     fn at(port: u16) -> Here {
-        Here { address: Some(SocketAddr::from(([127, 0, 0, 1], port))), replicated: true, lives: true }
+        Here { address: Some(SocketAddr::from(([127, 0, 0, 1], port))), replicated: true, lives: true, unknown: false }
     }
 
     fn here(list: &[(&str, Here)]) -> BTreeMap<Host, Here> {
@@ -202,6 +207,15 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_cannot_be_looked_at_is_left_alone_and_the_others_are_not() {
+        let unknown = Here { lives: true, unknown: true, ..Here::default() };
+        let told = BoxRoute { address: Some("127.0.0.1:1".to_owned()), ..route("a") };
+        let parked = BoxRoute { parked: true, ..route("b") };
+        let now = here(&[("a", unknown), ("b", unknown), ("stray", unknown)]);
+        assert_eq!(reconcile(&[told, parked, route("c")], &now), [start("c")]);
+    }
+
+    #[test]
     fn what_lands_or_moves_is_its_jobs_alone() {
         let moving = BoxRoute { serving: false, ..route("a") };
         for now in [&[][..], &[("a", at(1))]] {
@@ -212,7 +226,7 @@ mod tests {
     #[test]
     fn what_is_parked_or_elsewhere_or_without_a_route_is_ended() {
         let parked = BoxRoute { parked: true, address: Some("127.0.0.1:1".to_owned()), ..route("a") };
-        let left = Here { address: None, replicated: true, lives: true };
+        let left = Here { address: None, replicated: true, lives: true, unknown: false };
         for now in [at(1), left] {
             let found = reconcile(std::slice::from_ref(&parked), &here(&[("a", now)]));
             assert!(matches!(&found[..], [Action::Stop { .. }]), "{found:?}");

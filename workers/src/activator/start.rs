@@ -144,8 +144,10 @@ impl Activator {
     fn addresses_of_others(&self, host: &Host) -> Result<BTreeSet<String>, Error> {
         let mut taken = BTreeSet::new();
         for other in self.hosts()?.into_iter().filter(|other| other != host) {
-            let path = self.files(&other).child();
-            taken.extend(Record::read(&path).map_err(Error::file(&path))?.map(|record| record.note));
+            // One that cannot be read holds up no other host's child.
+            if let Ok(Some(record)) = Record::read(&self.files(&other).child()) {
+                taken.insert(record.note);
+            }
         }
         Ok(taken)
     }
