@@ -80,6 +80,10 @@ pub fn kill_all(instances: &Path) {
             for pid in identity.living().unwrap_or_default() {
                 kill(pid);
             }
+            // Also where what is tested broke: a child without a group of its own.
+            if identity.lives().unwrap_or_default() {
+                kill(identity.pid);
+            }
         }
     }
 }
