@@ -75,8 +75,9 @@ impl BoxOf {
 /// would outlive its test, too.
 pub fn kill_all(instances: &Path) {
     for host in std::fs::read_dir(instances).into_iter().flatten().flatten() {
-        for record in ["child.json", "litestream.json"] {
-            let Some(identity) = identity_in(&host.path().join(record)) else { continue };
+        // Every record, also one that a test put aside.
+        for record in std::fs::read_dir(host.path()).into_iter().flatten().flatten() {
+            let Some(identity) = identity_in(&record.path()) else { continue };
             for pid in identity.living().unwrap_or_default() {
                 kill(pid);
             }
