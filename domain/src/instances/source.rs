@@ -30,6 +30,8 @@ pub enum Source<'a> {
     Staging,
     /// Nothing: no box ever served the record, and it begins.
     Beginning,
+    /// Something, where nothing of this record can be: another instance's, of the same host (M-121).
+    Foreign,
     /// Nothing, where there must be something: never a fresh database.
     Missing(Missing),
 }
@@ -52,16 +54,17 @@ pub const fn source(seen: Seen<'_>) -> Source<'_> {
     if let Some(tail) = seen.pending {
         return if seen.staged { Source::Pending(tail) } else { Source::Missing(Missing::Staging) };
     }
+    if !seen.served_before {
+        return if seen.local || seen.own || seen.staged { Source::Foreign } else { Source::Beginning };
+    }
     if seen.local {
         Source::Local
     } else if seen.own {
         Source::Own
     } else if seen.staged {
         Source::Staging
-    } else if seen.served_before {
-        Source::Missing(Missing::Anything)
     } else {
-        Source::Beginning
+        Source::Missing(Missing::Anything)
     }
 }
 
@@ -91,6 +94,10 @@ mod tests {
     #[test]
     fn nothing_is_a_beginning_only_for_a_record_that_no_box_ever_served() {
         assert_eq!(source(NOTHING), Source::Missing(Missing::Anything));
-        assert_eq!(source(Seen { served_before: false, ..NOTHING }), Source::Beginning);
+        let new = Seen { served_before: false, ..NOTHING };
+        assert_eq!(source(new), Source::Beginning);
+        for seen in [Seen { local: true, ..new }, Seen { own: true, ..new }, Seen { staged: true, ..new }] {
+            assert_eq!(source(seen), Source::Foreign, "what is there is not its own");
+        }
     }
 }

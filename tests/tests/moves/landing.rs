@@ -199,3 +199,21 @@ async fn nothing_starts_a_child_from_the_close_of_the_route_to_the_landing() {
     fleet.settle(leased.lease, &done).await;
     assert!(!may(&fleet.eu).await && may(&fleet.uk).await, "once it serves");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_record_never_takes_over_what_another_instance_of_its_host_left() {
+    // M-121: whose data that is nobody knows; it is neither served nor deleted.
+    for prefix in ["instances", "moves"] {
+        let fleet = Fleet::acting().await;
+        let key = format!("{prefix}/{HOST}/{}", ltx(9, 1, 5));
+        fleet.s3.objects().put("eu-data", &key, b"another account's");
+        fleet.create(HOST).await;
+        fleet.run(&fleet.eu).await.snoozed();
+        assert_eq!(held(&fleet).await, Some(("prefix_occupied".to_owned(), true)));
+        assert!(!fleet.database(&fleet.eu).exists() && activator(&fleet.eu).running(&host(HOST)).is_none());
+        assert!(fleet.s3.objects().get("eu-data", &key).is_some());
+        fleet.s3.objects().delete("eu-data", &key);
+        fleet.pass_time(INTERVAL * 4).await;
+        assert_eq!(fleet.run(&fleet.eu).await.result()["landed"], true, "once it is gone");
+    }
+}

@@ -86,6 +86,16 @@ impl InstanceLand {
         };
         match source(seen) {
             Source::Beginning => self.serve(arrival).await,
+            Source::Foreign => {
+                let message = format!(
+                    "no box ever served this record, and {} or {} of bucket {}, or this box's disk, holds data of its host: \
+                     another instance's; look whose it is, and remove it",
+                    pair.source_prefix(),
+                    pair.staging_prefix(),
+                    own.bucket
+                );
+                self.hold(arrival, "prefix_occupied", message, true).await
+            }
             Source::Missing(Missing::Staging) => {
                 let message = format!(
                     "nothing is staged in {} of bucket {}, which the cut had proven: the source keeps its replica; point the \
@@ -114,7 +124,7 @@ impl InstanceLand {
                     Source::Pending(tail) => self.land_pending(arrival, activator, tail).await,
                     Source::Local => self.land_local(arrival, activator).await,
                     Source::Own => self.land_newest(arrival, activator, false).await,
-                    Source::Staging | Source::Beginning | Source::Missing(_) => {
+                    Source::Staging | Source::Beginning | Source::Foreign | Source::Missing(_) => {
                         self.land_newest(arrival, activator, true).await
                     }
                 }

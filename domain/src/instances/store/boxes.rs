@@ -21,6 +21,9 @@ pub async fn box_routes(conn: &mut PgConnection, node: NodeId) -> Result<Vec<Box
           join instances i on i.id = r.instance_id
           join nodes n on n.id = r.node_id
          where r.node_id = $1
+           -- The other kinds have no child of a box.
+           and i.kind = 'instance'
+           and i.backing = 'exec'
          order by r.host
         "#,
         node.0,
@@ -57,6 +60,8 @@ pub async fn may_start(conn: &mut PgConnection, node: NodeId, host: &Host) -> Re
                     where r.host = $2
                       and r.node_id = $1
                       and r.status = 'serving'
+                      and i.kind = 'instance'
+                      and i.backing = 'exec'
                       and i.region = n.region
                       and not i.parked
                       and i.pending_landing_move is null
