@@ -16,7 +16,7 @@ help:
 	@echo "make test      every test, from nothing"
 	@echo "make check     layout, lints, docs, queries, licences"
 	@echo "make sqlx      after SQL or a migration changed: check the queries again and keep what was learnt in .sqlx"
-	@echo "make bench     the figures of the queue and of the mirror, printed (a release build, then more than an hour)"
+	@echo "make bench     the figures of the queue, of the mirror and of moves, printed (a release build, then more than an hour)"
 	@echo "make mutants   takes each guard away in turn and wants its test to fail"
 	@echo "make soak      the races that chance decides, a thousand times each instead of fifty"
 	@echo "make ci        what CI does: test and check, on a machine that has nothing yet"
@@ -67,13 +67,14 @@ deny:
 bench: export LEASEHOLD_LAUNCHER = $(CARGO_TARGET_DIR)/release/sandbox-exec
 # The mirror's stand is SeaweedFS, which sandbox-exec starts and fetches.
 bench:
-	cargo build --locked --release -p leasehold-bench -p leasehold-sandbox --bins
+	cargo build --locked --release -p leasehold-bench -p leasehold-sandbox -p leasehold --bins
 	$(CARGO_TARGET_DIR)/release/sandbox-exec fetch weed
 	$(CARGO_TARGET_DIR)/release/queue
 	$(CARGO_TARGET_DIR)/release/situations
 	$(CARGO_TARGET_DIR)/release/latency
 	$(CARGO_TARGET_DIR)/release/mirror
 	$(CARGO_TARGET_DIR)/release/mirror --fake-keys 1000000
+	$(CARGO_TARGET_DIR)/release/moves --leasehold $(CARGO_TARGET_DIR)/release/leasehold
 
 mutants: tools
 	.ci/mutants

@@ -130,6 +130,8 @@ fn node_config(settings: &Settings) -> anyhow::Result<Option<NodeConfig>> {
     let mut config = NodeConfig::new(identity, region, data.clone(), endpoint(settings, data.region)?, data_dir);
     config.round_interval = settings.seconds(&table::NODE_ROUND_INTERVAL_SECONDS);
     config.activator = activator_settings(settings, &config)?;
+    // A box that cannot restore takes no landing, and counts for no region as one that hosts (M-115).
+    config.capabilities.exec = config.activator.is_some();
     Ok(Some(config))
 }
 

@@ -111,7 +111,7 @@ settings! {
     NODE_DATA_BUCKET_REGION = Setting::new("node.data_bucket_region", Bounds::Text, "The object store's own name for the place of that bucket, such as `eu-central-1`.").flag("data-bucket-region");
 
     NODE_EXEC = Setting::new("node.exec", Bounds::List, "The program that the box runs for each of its instances, and its arguments. It gets `LEASEHOLD_HOST`, `LEASEHOLD_DATABASE` (its SQLite file), `LEASEHOLD_LISTEN` (the address to serve HTTP on) and `CARLOS_REGION`, and ends on SIGTERM. Where it is not set, every instance of the box stays parked.").flag("exec");
-    NODE_LITESTREAM = Setting::new("node.litestream", Bounds::Path, "litestream 0.5 or later, which replicates the instances' databases: a path, or a name on `PATH`. A box without a program for its instances works without it, and only mirrors.").or("litestream");
+    NODE_LITESTREAM = Setting::new("node.litestream", Bounds::Path, "litestream 0.5 or later, which replicates the instances' databases: a path, or a name on `PATH`. A box that finds none hosts nothing: it takes no landing, and mirrors what it had.").or("litestream");
     NODE_CREDENTIALS_COMMAND = Setting::new("node.credentials_command", Bounds::List, "A program and its arguments that give litestream a key of one instance: called with the host as its last argument, it answers as AWS's `credential_process` does, with a key limited to `instances/<host>/`, and is called again when that key expires. Where it is not set, litestream uses the key of the box.");
 
     NODE_ROUND_INTERVAL_SECONDS = Setting::new("node.round_interval_seconds", Bounds::Number(1, 3600), "The wait between two rounds of a move.").or("30");

@@ -120,7 +120,9 @@ impl System {
     /// A worker of these queues.
     pub(crate) fn worker(&self, args: &[&str]) -> Running {
         let args: Vec<&str> = ["worker"].into_iter().chain(args.iter().copied()).collect();
-        start(&self.cli, &args, "worker.log")
+        // Without it a box can only mirror, and takes no instance.
+        let litestream = sandbox::tools::find_litestream().expect("find litestream");
+        start(&self.cli.clone().with("LEASEHOLD_NODE_LITESTREAM", litestream), &args, "worker.log")
     }
 
     /// Enqueues a job and returns its id.

@@ -15,6 +15,7 @@ use workers::mirror::{MemoryJournal, Mirror, Observer, Pair, PassReport, Place, 
 use workers::objects::{CopyLimits, Endpoint, LimitSettings, ObjectStore, Tuning};
 
 use crate::figures;
+use crate::peers::Peer;
 
 const SOURCE: &str = "source";
 const TARGET: &str = "target";
@@ -36,11 +37,11 @@ impl Observer for FirstRound {
     }
 }
 
-pub async fn measure(keys: u64, runs: usize) -> anyhow::Result<()> {
+pub async fn measure(keys: u64, runs: usize, peers: &[Peer]) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let options = Options {
         dir: folder.path().to_owned(),
-        buckets: vec![SOURCE.to_owned(), TARGET.to_owned()],
+        buckets: [SOURCE, TARGET].into_iter().chain(peers.iter().map(Peer::name)).map(str::to_owned).collect(),
         identities: vec![],
     };
     let weed = Weed::start(options).await.context("start SeaweedFS")?;
@@ -51,9 +52,19 @@ pub async fn measure(keys: u64, runs: usize) -> anyhow::Result<()> {
     let mirror = mirror(&weed).await?;
     let journal = MemoryJournal::default();
 
+    // One after the other over the same objects: what ran at another time is no comparison.
+    let beside = async |what: &str| {
+        for peer in peers {
+            let target = format!("{}/moves/{HOST}", peer.name());
+            peer.run(what, &weed, &format!("{SOURCE}/instances/{HOST}"), &target).await?;
+        }
+        anyhow::Ok(())
+    };
     pass("full", &mirror, &journal).await?;
+    beside("full").await?;
     for _ in 0..runs {
         pass("no change", &mirror, &journal).await?;
+        beside("no change").await?;
     }
     let half = usize::try_from(keys / 200)?.max(1);
     for run in 0..runs {
@@ -71,6 +82,7 @@ pub async fn measure(keys: u64, runs: usize) -> anyhow::Result<()> {
                 .context("prune")?;
         }
         pass("1 % changed", &mirror, &journal).await?;
+        beside("1 % changed").await?;
     }
     Ok(())
 }
