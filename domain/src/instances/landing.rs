@@ -73,7 +73,8 @@ pub struct Landfall {
 /// Takes a record on a box, under the lease of its landing: inserts the route, unless there is one.
 ///
 /// One transaction. The job goes on as the box's own. A record of another region, one whose move is in flight, or one that
-/// another box has is left alone. A route of a box whose region the record has left is no route any more.
+/// another box has is left alone, unless that one is silent and had not come to serve it: then this one lands it. A route of
+/// a box whose region the record has left is no route any more.
 ///
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
@@ -106,7 +107,12 @@ async fn land_inside(conn: &mut PgConnection, lease: Lease, id: InstanceId, node
         other => other,
     };
     match route {
-        Some(route) if route.node != node => return Ok(Landing::Elsewhere { node: route.node }),
+        Some(route) if route.node != node => {
+            let died = !route.lives && route.status == "landing";
+            if !(died && store::landing::take_over(conn, &place.host, (route.node, node)).await?) {
+                return Ok(Landing::Elsewhere { node: route.node });
+            }
+        }
         Some(route) => match route.status.as_str() {
             "serving" => {
                 let staged = store::landing::staged(conn, id, &own).await?;
@@ -242,12 +248,14 @@ pub async fn staging_deleted(conn: &mut PgConnection, lease: Lease, id: MoveId, 
 }
 
 /// Enqueues a landing for every record that no box serves and that no move holds, and for every move whose staging is left,
-/// at most 500 at a time; returns the queue of each that is new. Safe from any worker at any time: a record has at most one
+/// and gives landings whose box is silent to the others of its region; at most 500 of each at a time. Returns the queue of
+/// each that is new there. Safe from any worker at any time: a record has at most one
 /// landing in a region.
 ///
 /// # Errors
 /// The database's, or the queue's.
 pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
+    let freed = store::landing::free_of_silent_boxes(conn, SWEEP_LIMIT).await?;
     let unserved = store::landing::without_landing(conn, SWEEP_LIMIT).await?;
     let jobs = unserved.iter().map(|left| {
         let job = jobs::land_job(left.id, &left.region);
@@ -256,5 +264,7 @@ pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>,
             None => job,
         }
     });
-    super::enqueue_missing(conn, jobs.collect()).await
+    let mut queues = super::enqueue_missing(conn, jobs.collect()).await?;
+    queues.extend(freed.iter().map(QueueName::of_region));
+    Ok(queues)
 }

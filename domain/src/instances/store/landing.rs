@@ -12,6 +12,7 @@ use crate::instances::jobs;
 use crate::instances::landing::Landfall;
 use crate::instances::moves::Obstacle;
 use crate::instances::moves::store::read::tail;
+use crate::nodes::SILENT_AFTER;
 
 /// What a box may serve: a record's host and region.
 #[derive(Debug)]
@@ -42,20 +43,81 @@ pub(in crate::instances) struct Route {
     pub(in crate::instances) node: NodeId,
     pub(in crate::instances) region: RegionCode,
     pub(in crate::instances) status: String,
+    /// Whether its box was heard lately.
+    pub(in crate::instances) lives: bool,
 }
 
 pub(in crate::instances) async fn route(conn: &mut PgConnection, host: &Host) -> Result<Option<Route>, sqlx::Error> {
     sqlx::query_as!(
         Route,
         r#"
-        select r.node_id as "node: NodeId", n.region as "region: RegionCode", r.status
+        select r.node_id as "node: NodeId", n.region as "region: RegionCode", r.status,
+               n.seen_at > (select lh_now()) - $2::float8 * interval '1 second' as "lives!"
           from routes r
           join nodes n on n.id = r.node_id
          where r.host = $1
         "#,
         host.as_str(),
+        SILENT_AFTER.as_secs_f64(),
     )
     .fetch_optional(conn)
+    .await
+}
+
+/// Takes a landing over from a box that died in it. That one's later writes name its own route, and find none.
+pub(in crate::instances) async fn take_over(
+    conn: &mut PgConnection,
+    host: &Host,
+    (from, to): (NodeId, NodeId),
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update routes
+           set node_id = $3, held = null, held_since = null
+         where host = $1
+           and node_id = $2
+           and status = 'landing'
+        "#,
+        host.as_str(),
+        from.0,
+        to.0,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Gives the landings that wait for boxes which are silent back to their regions' queues; the regions.
+pub(in crate::instances) async fn free_of_silent_boxes(
+    conn: &mut PgConnection,
+    limit: i64,
+) -> Result<Vec<RegionCode>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        update jobs j
+           set queue = 'region.' || s.region, revision = j.revision + 1
+          from (
+               select w.id, i.region
+                 from routes r
+                 join nodes n on n.id = r.node_id
+                 join instances i on i.host = r.host
+                 join jobs w on w.kind = $1 and w.unique_key = i.id::text || '.' || i.region
+                where r.status = 'landing'
+                  and n.seen_at <= (select lh_now()) - $2::float8 * interval '1 second'
+                  and w.queue = 'node.' || n.id
+                  and w.state <> 'running'
+                order by w.id
+                limit $3
+               ) s
+         where j.id = s.id
+           and j.state <> 'running'
+        returning s.region as "region: RegionCode"
+        "#,
+        jobs::LAND_KIND,
+        SILENT_AFTER.as_secs_f64(),
+        limit,
+    )
+    .fetch_all(conn)
     .await
 }
 
