@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use domain::instances::moves;
 use domain::nodes;
 use domain::{audit, authority, queue};
+
+mod moves;
+
+pub use moves::{instance_why, move_step, move_view, receipt};
 
 /// The wire's form of a job.
 #[must_use]
@@ -285,78 +288,6 @@ pub fn key(key: authority::KeyView) -> wire::Key {
         expires_at: key.expires_at,
         revoked_at: key.revoked_at,
         revision: key.revision,
-    }
-}
-
-/// The wire's form of a move.
-#[must_use]
-pub fn move_view(found: moves::Move) -> wire::MoveView {
-    let since = found.status.obstacle_since;
-    wire::MoveView {
-        id: found.id.0,
-        app: found.app.into(),
-        host: found.host.into(),
-        from: found.from.into(),
-        to: found.to.into(),
-        state: found.state.into(),
-        requested_at: found.requested_at,
-        ready_at: found.ready_at,
-        finished_at: found.finished_at,
-        outcome: found.outcome,
-        cut_auto: found.cut_auto,
-        cut_at: found.cut_at,
-        aborted_at: found.aborted_at,
-        tail: found.tail.map(|tail| wire::Tail { txid: tail.txid, sha256: tail.sha256, size: tail.size }),
-        purge_began_at: found.purge_began_at,
-        landed_at: found.landed_at,
-        staging_deleted_at: found.staging_deleted_at,
-        node_id: found.node.map(|node| node.0),
-        job_id: found.job.map(|job| job.0),
-        round: found.round,
-        last_round: found.status.last_round,
-        last: found.status.last.map(round_numbers),
-        obstacle: found.status.obstacle.map(|obstacle| wire::Obstacle {
-            code: obstacle.code,
-            message: obstacle.message,
-            permanent: obstacle.permanent,
-            since,
-        }),
-        failures: found.status.failures,
-    }
-}
-
-fn round_numbers(numbers: moves::RoundNumbers) -> wire::RoundNumbers {
-    wire::RoundNumbers {
-        iterations: numbers.iterations,
-        source_keys: numbers.source_keys,
-        copied: numbers.copied,
-        copied_bytes: numbers.copied_bytes,
-        deleted: numbers.deleted,
-        lost: numbers.lost,
-        differ_copies: numbers.differ_copies,
-        differ_bytes: numbers.differ_bytes,
-        differ_deletes: numbers.differ_deletes,
-        lag_ms: numbers.lag_ms,
-        newest_txid: numbers.newest_txid,
-        requests: numbers.requests,
-        elapsed_ms: numbers.elapsed_ms,
-    }
-}
-
-/// The wire's form of a row of a move's journal.
-#[must_use]
-pub fn move_step(step: moves::MoveStep) -> wire::MoveStep {
-    wire::MoveStep {
-        id: step.id,
-        step: step.step,
-        round: step.round,
-        iterations: step.iterations,
-        started_at: step.started_at,
-        ended_at: step.ended_at,
-        outcome: step.outcome,
-        evidence: step.evidence,
-        job_id: step.job.0,
-        fence: step.fence.0,
     }
 }
 

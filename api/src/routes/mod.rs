@@ -14,6 +14,7 @@ mod moves;
 mod queues;
 mod regions;
 mod rescue;
+mod standing;
 
 use std::any::Any;
 
@@ -70,6 +71,9 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(events::stream))
         .routes(routes!(instances::create, instances::list))
         .routes(routes!(instances::get))
+        .routes(routes!(standing::why))
+        .routes(routes!(standing::park))
+        .routes(routes!(standing::wake))
         .routes(routes!(moves::start, moves::abort))
         .routes(routes!(moves::cut))
         .routes(routes!(rescue::unstick))
@@ -78,6 +82,7 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(moves::list))
         .routes(routes!(moves::get))
         .routes(routes!(moves::steps))
+        .routes(routes!(moves::receipt))
         .routes(routes!(regions::of_app))
         .routes(routes!(regions::edges))
         .routes(routes!(regions::list))

@@ -10,7 +10,7 @@ use domain::instances::moves::{self, Accepted, Filter, MoveState, Wish};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
-use wire::{Code, Move, MoveRequest, MoveStep, MoveView, Page, Problem};
+use wire::{Code, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, Page, Problem};
 
 use super::instances::visible;
 use crate::door::auth::Caller;
@@ -300,6 +300,25 @@ pub(super) async fn steps(
     let mut conn = domain::db::session(app.pool()).await?;
     let steps = moves::steps(&mut conn, found.id, before, limit + 1).await?;
     Ok(Json(page::of(steps, limit, |step| step.id.to_string(), convert::move_step)))
+}
+
+/// What a move did and left: its proof, when each thing was done, its journal without the rounds, the old replica.
+///
+/// A move that is not over has less to show.
+#[utoipa::path(get, path = "/v1/moves/{id}/receipt", tag = "moves", operation_id = "get_move_receipt",
+    params(("id" = uuid::Uuid, Path, description = "The move")),
+    responses(
+        (status = 200, description = "The receipt", body = MoveReceipt),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn receipt(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<MoveReceipt>, Failure> {
+    let found = find(&app, &caller, &id).await?;
+    let mut conn = domain::db::session(app.pool()).await?;
+    let receipt = instances::receipt_of(&mut conn, found.id).await?.ok_or_else(Failure::not_found)?;
+    Ok(Json(convert::receipt(receipt)))
 }
 
 async fn find(app: &App, caller: &Caller, id: &str) -> Result<moves::Move, Failure> {

@@ -8,6 +8,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::Obstacle;
+
 /// An instance's record: fixed fields in this order, `move` only while one is in flight, then whatever else the record
 /// carries, in the order of the names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -28,9 +30,13 @@ pub struct Instance {
     pub pool: String,
     /// Whether it sleeps when nobody asks for it.
     pub hibernate: bool,
+    /// Whether it is not to run until somebody wakes it.
+    #[serde(default)]
+    pub parked: bool,
     /// Its region: where its data is written.
     pub region: String,
-    /// Where it was last seen to serve.
+    /// Where the box stands that has it: that serves it, lands it, or served it until its cut; null while none has it. It
+    /// differs from `region` only around a cut: `GET …/why` says so.
     pub observed_region: Option<String>,
     /// Regions that keep copies.
     pub replica_regions: Vec<String>,
@@ -40,6 +46,9 @@ pub struct Instance {
     pub revision: i64,
     /// When it was created.
     pub created_at: DateTime<Utc>,
+    /// What holds its landing up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Obstacle>,
     /// The move in flight.
     #[serde(rename = "move", default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<Move>,

@@ -13,6 +13,7 @@ mod limits;
 mod moves;
 mod problem;
 mod queues;
+mod standing;
 mod why;
 
 pub use audit::AuditEvent;
@@ -27,9 +28,10 @@ pub use jobs::{
 };
 pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
 pub use limits::{KindPause, Limits, LimitsRequest, Pause, QueueLimits, Rate, Resumed};
-pub use moves::{MoveStep, MoveView, Obstacle, RoundNumbers, Tail};
+pub use moves::{MoveReceipt, MoveStep, MoveView, Obstacle, OldReplica, RoundNumbers, Tail};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
+pub use standing::{InstanceReason, InstanceWhy, Seat};
 pub use why::{Why, WhyHolder, WhyReason};
 
 use serde::{Deserialize, Serialize};

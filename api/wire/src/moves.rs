@@ -70,6 +70,40 @@ pub struct Tail {
     pub size: i64,
 }
 
+/// What a move did and left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MoveReceipt {
+    /// The move: what its cut proved, and when each thing was done.
+    #[serde(rename = "move")]
+    pub moved: MoveView,
+    /// Since it was let be cut until the target served, milliseconds; null before.
+    pub frozen_ms: Option<i64>,
+    /// What it left in the source's region; null before the record was given to the target.
+    pub old_replica: Option<OldReplica>,
+    /// Its journal without the rounds, oldest first: 200 at most, the newest.
+    pub steps: Vec<MoveStep>,
+}
+
+/// The replica that a move left in the source's bucket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OldReplica {
+    /// The source's region.
+    pub region: String,
+    /// The bucket.
+    pub bucket: String,
+    /// The prefix below which it lies.
+    pub prefix: String,
+    /// Until when it is kept, at least; null until the target serves.
+    pub keep_until: Option<DateTime<Utc>>,
+    /// Since when it may be partly gone.
+    pub purge_began_at: Option<DateTime<Utc>>,
+    /// When nothing of it was left.
+    pub purged_at: Option<DateTime<Utc>>,
+    /// What the purge deleted, and what it could not.
+    #[schema(value_type = Option<Object>)]
+    pub receipt: Option<Value>,
+}
+
 /// The numbers of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct RoundNumbers {

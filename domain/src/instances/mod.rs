@@ -26,19 +26,25 @@ pub mod landing;
 pub mod moves;
 mod new;
 pub mod plan;
+pub mod receipt;
 pub mod record;
 mod refusal;
 pub mod rescue;
 pub mod residency;
 pub mod source;
 mod store;
+pub mod why;
 
 pub use boxes::{BoxRoute, box_routes, may_start, publish_address, set_parked};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use landing::{Landfall, Landing, land, requeue_landings};
 pub use new::NewInstance;
+pub use receipt::{OldReplica, Receipt};
+pub use record::RecordHeld;
 pub use record::{InstanceKind, Record, RecordMove, Role};
 pub use refusal::{Refusal, RefusalClass};
+pub use store::receipt::receipt as receipt_of;
+pub use store::why::{freeze, held_landings, why as why_of};
 pub use store::{coordinates, edges, get, list};
 
 /// Why an instance's verb or a box's write failed.

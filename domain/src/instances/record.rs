@@ -75,6 +75,19 @@ pub struct RecordMove {
     pub ready_at: Option<Timestamp>,
 }
 
+/// What holds a landing up: present only while something does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RecordHeld {
+    /// Stable, e.g. `staging_missing`.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// Whether somebody must act before it goes on.
+    pub permanent: bool,
+    /// Since when.
+    pub since: Timestamp,
+}
+
 /// An instance record.
 ///
 /// The fields are written in the order in which they stand here; what this version does not know comes last, sorted.
@@ -103,9 +116,12 @@ pub struct Record {
     /// Whether it may be parked while nobody asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hibernate: Option<bool>,
+    /// Whether it is not to run until somebody wakes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<bool>,
     /// Where it may be written: the source until a cut completes (M-007).
     pub region: RegionCode,
-    /// Where the box stands that serves it; `null` while none does.
+    /// Where the box stands that has it: that serves it, lands it, or served it until its cut; `null` while none has it.
     #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub observed_region: Option<Option<RegionCode>>,
     /// Regions that keep a readable copy.
@@ -120,6 +136,9 @@ pub struct Record {
     /// When it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Timestamp>,
+    /// What holds its landing up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<RecordHeld>,
     /// The move in flight.
     #[serde(rename = "move", default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<RecordMove>,

@@ -73,6 +73,12 @@ pub struct Reason {
 }
 
 impl Reason {
+    /// A reason of which nothing is known but its sentence, for answers that are made of this one.
+    #[cfg(test)]
+    pub(crate) fn of(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(code, message)
+    }
+
     fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,

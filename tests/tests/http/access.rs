@@ -93,6 +93,9 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
     let tenants = [
         "/v1/apps/{app}/instances",
         "/v1/apps/{app}/instances/{host}",
+        "/v1/apps/{app}/instances/{host}/why",
+        "/v1/apps/{app}/instances/{host}/park",
+        "/v1/apps/{app}/instances/{host}/wake",
         "/v1/apps/{app}/instances/{host}/move",
         "/v1/apps/{app}/instances/{host}/move/cut",
         "/v1/apps/{app}/instances/{host}/move/unstick",
@@ -102,6 +105,7 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
         "/v1/moves",
         "/v1/moves/{id}",
         "/v1/moves/{id}/steps",
+        "/v1/moves/{id}/receipt",
     ];
     let keys = ["/v1/keys", "/v1/keys/{id}/revoke"];
     assert_eq!(of_apps, [&tenants[..], &keys[..]].concat());

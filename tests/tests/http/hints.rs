@@ -11,9 +11,8 @@ use sqlx::Connection as _;
 use sqlx::postgres::PgListener;
 use tests::api::Server;
 use tests::db::Database;
+use tests::fleet::{DOOR, Fleet, to};
 use wire::{Batch, Reason};
-
-use crate::fleet::{DOOR, Fleet, to};
 
 async fn listener(db: &Database) -> PgListener {
     let mut listener = PgListener::connect(db.url()).await.expect("the database answers");

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use domain::authority::{IdentityKind, Role, Scopes};
 use serde_json::json;
 use tests::api::Told;
+use tests::fleet::{APP, DOOR, Fleet, HOST, new_instance, put_box, refusal, region, to};
 use wire::{Code, Instance, NewInstance, RegionRequest};
-
-use crate::fleet::{APP, DOOR, Fleet, HOST, new_instance, put_box, refusal, region, to};
 
 #[tokio::test]
 async fn a_record_is_answered_in_its_one_form_and_carries_a_move_only_while_one_is_in_flight() {

@@ -6,9 +6,8 @@ use domain::ids::{AppName, InstanceId, JobId, MoveId, WorkerId};
 use domain::queue;
 use serde_json::{Value, json};
 use tests::api::{Server, Told, of_app};
+use tests::fleet::{APP, DOOR, Fleet, HOST, refusal, region, to};
 use wire::{Code, MoveFilter, NewJob, RegionRequest};
-
-use crate::fleet::{APP, DOOR, Fleet, HOST, refusal, region, to};
 
 /// Follows a list in pages of two and returns its items.
 async fn walk(server: &Server, place: &str) -> Vec<Value> {

@@ -4,14 +4,19 @@ use api::door::access::TABLE;
 use domain::authority::{IdentityKind, Role, Scopes};
 use serde_json::json;
 use tests::api::Told;
-
-use crate::fleet::{APP, DOOR, Fleet, HOST, region};
+use tests::fleet::{APP, DOOR, Fleet, HOST, region};
 
 /// What creates has no revision before.
 const CREATES: [&str; 4] = ["/v1/jobs", "/v1/jobs/batch", "/v1/apps/{app}/instances", "/v1/keys"];
 /// What is on or off has no revision: a call that finds it so changes nothing.
-const SWITCHES: [&str; 4] =
-    ["/v1/queues/{name}/pause", "/v1/queues/{name}/resume", "/v1/kinds/{kind}/pause", "/v1/kinds/{kind}/resume"];
+const SWITCHES: [&str; 6] = [
+    "/v1/queues/{name}/pause",
+    "/v1/queues/{name}/resume",
+    "/v1/kinds/{kind}/pause",
+    "/v1/kinds/{kind}/resume",
+    "/v1/apps/{app}/instances/{host}/park",
+    "/v1/apps/{app}/instances/{host}/wake",
+];
 
 #[tokio::test]
 async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_nothing() {

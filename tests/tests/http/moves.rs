@@ -6,9 +6,8 @@ use domain::authority::{IdentityKind, Role, Scopes};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tests::api::{Told, of_app};
+use tests::fleet::{APP, DOOR, Fleet, HOST, new_instance, put_box, refusal, region, to};
 use wire::{Code, MoveFilter, NewInstance, RegionRequest};
-
-use crate::fleet::{APP, DOOR, Fleet, HOST, new_instance, put_box, refusal, region, to};
 
 #[tokio::test]
 async fn the_door_is_open_to_the_applications_bearer_and_to_operators_and_to_nobody_else() {

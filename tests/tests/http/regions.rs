@@ -1,9 +1,8 @@
 //! A region's bucket: corrected before anything uses it, never after (M-050).
 
 use tests::api::{Server, Told};
+use tests::fleet::{box_of, put_box, refusal, region};
 use wire::{Code, RegionRequest};
-
-use crate::fleet::{box_of, put_box, refusal, region};
 
 #[tokio::test]
 async fn a_wrong_bucket_is_corrected_while_nothing_uses_the_region_and_never_after() {

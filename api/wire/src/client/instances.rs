@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
 use crate::{
-    Edges, Instance, Move, MoveRequest, MoveStep, MoveView, NewInstance, Page, PointRequest, Pointed, Region,
-    RegionRequest, UnstickRequest,
+    Edges, Instance, InstanceWhy, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, NewInstance, Page, PointRequest, Pointed,
+    Region, RegionRequest, UnstickRequest,
 };
 
 /// Which moves to list.
@@ -64,6 +64,30 @@ impl Client {
     /// See [`Error`].
     pub async fn instance(&self, app: &str, host: &str) -> Result<Instance, Error> {
         self.get(&["v1", "apps", app, "instances", host], &()).await
+    }
+
+    /// Why an instance is where it is, and what holds its move or its landing up.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn instance_why(&self, app: &str, host: &str) -> Result<InstanceWhy, Error> {
+        self.get(&["v1", "apps", app, "instances", host, "why"], &()).await
+    }
+
+    /// Parks an instance: its process is stopped, and started by nobody until it is woken.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn park_instance(&self, app: &str, host: &str) -> Result<Instance, Error> {
+        Ok(self.send(self.request(Method::POST, &["v1", "apps", app, "instances", host, "park"])).await?.value)
+    }
+
+    /// Lets a parked instance run again.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn wake_instance(&self, app: &str, host: &str) -> Result<Instance, Error> {
+        Ok(self.send(self.request(Method::POST, &["v1", "apps", app, "instances", host, "wake"])).await?.value)
     }
 
     /// Begins to move an instance; its data is copied until the move is `ready`.
@@ -131,6 +155,14 @@ impl Client {
     /// See [`Error`].
     pub async fn get_move(&self, id: Uuid) -> Result<MoveView, Error> {
         self.get(&["v1", "moves", &id.to_string()], &()).await
+    }
+
+    /// What a move did and left.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn move_receipt(&self, id: Uuid) -> Result<MoveReceipt, Error> {
+        self.get(&["v1", "moves", &id.to_string(), "receipt"], &()).await
     }
 
     /// A move's journal, newest first.

@@ -8,16 +8,18 @@ use sqlx::types::Json;
 
 use super::NewInstance;
 use super::edges::{EdgeBox, EdgeRoute, EdgesDocument, MAX_HOSTS};
-use super::moves::StoredState;
-use super::record::{InstanceKind, Record, RecordMove, Role};
+use super::moves::{Obstacle, StoredState};
+use super::record::{InstanceKind, Record, RecordHeld, RecordMove, Role};
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::nodes::{self, Bucket};
 
 pub(super) mod boxes;
 pub(super) mod landing;
+pub(super) mod receipt;
 pub(super) mod rescue;
 pub(super) mod residency;
+pub(super) mod why;
 
 /// Inserts a record; `false` where the host is taken.
 pub(super) async fn insert(conn: &mut PgConnection, id: InstanceId, new: &NewInstance) -> Result<bool, sqlx::Error> {
@@ -93,7 +95,8 @@ async fn select(conn: &mut PgConnection, hosts: &[&str]) -> Result<Vec<Record>, 
                i.role as "role: Role", i.placement, i.pool, i.hibernate, i.region as "region: RegionCode",
                i.replica_regions as "replica_regions: Vec<RegionCode>", i.env as "env: Json<BTreeMap<String, String>>",
                i.extra as "extra: Json<BTreeMap<String, Value>>", i.revision, i.created_at,
-               n.region as "observed_region?: RegionCode",
+               n.region as "observed_region?: RegionCode", i.parked,
+               r.held as "held?: Json<Obstacle>", r.held_since as "held_since?",
                m.to_region as "to_region?: RegionCode", m.state as "move_state?", m.requested_at as "requested_at?",
                m.ready_at as "ready_at?"
           from instances i
@@ -118,16 +121,23 @@ async fn select(conn: &mut PgConnection, hosts: &[&str]) -> Result<Vec<Record>, 
             placement: Some(r.placement),
             pool: Some(r.pool),
             hibernate: Some(r.hibernate),
+            parked: Some(r.parked),
             region: r.region,
             observed_region: Some(r.observed_region),
             replica_regions: Some(r.replica_regions),
             env: Some(r.env.0),
             revision: Some(r.revision),
             created_at: Some(r.created_at),
+            held: r.held.zip(r.held_since).map(|(held, since)| held_up(held.0, since)),
             moving: moving(r.to_region, r.move_state, r.requested_at, r.ready_at),
             extra: r.extra.0,
         })
         .collect())
+}
+
+fn held_up(obstacle: Obstacle, since: Timestamp) -> RecordHeld {
+    let Obstacle { code, message, permanent } = obstacle;
+    RecordHeld { code, message, permanent, since }
 }
 
 fn moving(

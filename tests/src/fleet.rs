@@ -8,21 +8,35 @@ use domain::instances::jobs::LandArgs;
 use domain::nodes::{self, Capabilities, Node, NodeSpec};
 use secrecy::SecretString;
 use serde_json::json;
-use tests::api::{Server, of_app};
+use sqlx::PgPool;
 use wire::{Code, Instance, MoveRequest, NewInstance, RegionRequest};
 
+use crate::api::{Server, of_app};
+
+/// The application.
 pub const APP: &str = "acme";
+/// Its instance of most tests.
 pub const HOST: &str = "ledger.acme.example";
+/// Where that is moved.
 pub const DOOR: &str = "/v1/apps/acme/instances/ledger.acme.example/move";
 
+/// Asks for a move there.
+#[must_use]
 pub fn to(region: &str) -> MoveRequest {
     MoveRequest { region: region.to_owned(), cut: None }
 }
 
+/// What is needed to create an instance.
+///
+/// # Panics
+/// Never.
+#[must_use]
 pub fn new_instance(host: &str, region: &str) -> NewInstance {
     serde_json::from_value(json!({"host": host, "region": region})).expect("the required fields")
 }
 
+/// An armed region with a bucket.
+#[must_use]
 pub fn region(name: &str) -> RegionRequest {
     RegionRequest {
         name: name.to_owned(),
@@ -36,13 +50,21 @@ pub fn region(name: &str) -> RegionRequest {
 }
 
 /// A server with the regions eu and uk, a box in each, and an application's key.
+#[derive(Debug)]
 pub struct Fleet {
+    /// The API.
     pub server: Server,
+    /// The application's key.
     pub app: SecretString,
+    /// The box in eu.
     pub eu: Node,
 }
 
 impl Fleet {
+    /// Two regions with a box each.
+    ///
+    /// # Panics
+    /// When the API does not answer.
     pub async fn start() -> Self {
         let server = Server::start().await;
         for code in ["eu", "uk"] {
@@ -55,42 +77,44 @@ impl Fleet {
     }
 
     /// With an instance that the box in eu serves.
+    ///
+    /// # Panics
+    /// As [`Fleet::start`].
     pub async fn with_instance() -> Self {
         let fleet = Self::start().await;
         fleet.create(&new_instance(HOST, "eu")).await;
         fleet
     }
 
+    /// The application's own.
+    #[must_use]
     pub fn client(&self) -> wire::Client {
         self.server.client_of(&self.app)
     }
 
     /// Creates a record and lands it in eu, as the box's worker would.
+    ///
+    /// # Panics
+    /// When the API or the database does not answer.
     pub async fn create(&self, new: &NewInstance) -> Instance {
         let made = self.client().create_instance(APP, new, None).await.expect("created");
         assert!(made.created);
-        let mut conn = self.server.db.pool().acquire().await.expect("a connection");
-        let worker = domain::queue::WorkerSpec {
-            worker: WorkerId::generate(),
-            queues: vec![QueueName::of_region(&self.eu.region)],
-            kinds: vec![(domain::instances::jobs::land_spec().kind, Duration::from_secs(30))],
-        };
-        let leased =
-            domain::queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased").pop().expect("a landing");
-        let args: LandArgs = serde_json::from_value(leased.args).expect("the arguments");
-        let (lease, id, node) = (leased.lease, args.instance_id, self.eu.id);
-        domain::instances::land(&mut conn, lease, id, node).await.expect("taken");
-        let served = domain::instances::landing::serve(&mut conn, lease, id, node, None, Duration::ZERO).await;
-        assert!(served.expect("an answer"), "it serves");
+        land_one(self.server.db.pool(), &self.eu).await;
         self.client().instance(APP, &new.host).await.expect("found")
     }
 
     /// Runs a statement of the test's own.
+    ///
+    /// # Panics
+    /// When the database refuses it.
     pub async fn sql(&self, sql: &'static str) {
         sqlx::raw_sql(sql).execute(self.server.db.pool()).await.expect("the test's statement");
     }
 
     /// Everything that a refused call must leave as it was.
+    ///
+    /// # Panics
+    /// When the database does not answer.
     pub async fn dump(&self) -> Vec<String> {
         let mut rows = Vec::new();
         for table in ["regions", "instances", "moves", "jobs", "jobs_finished", "audit_events", "routes", "api_keys"] {
@@ -112,6 +136,10 @@ impl Fleet {
 }
 
 /// The box of a region, as it presents itself.
+///
+/// # Panics
+/// For a code that is none.
+#[must_use]
 pub fn box_of(code: &str) -> NodeSpec {
     NodeSpec {
         identity: format!("box-{code}"),
@@ -121,11 +149,57 @@ pub fn box_of(code: &str) -> NodeSpec {
     }
 }
 
+/// A live box of a region.
+///
+/// # Panics
+/// When the database does not answer.
 pub async fn put_box(server: &Server, code: &str) -> Node {
-    let mut conn = server.db.pool().acquire().await.expect("a connection");
+    put_box_in(server.db.pool(), code).await
+}
+
+/// As [`put_box`], straight in a database.
+///
+/// # Panics
+/// As [`put_box`].
+pub async fn put_box_in(pool: &PgPool, code: &str) -> Node {
+    let mut conn = pool.acquire().await.expect("a connection");
     nodes::register(&mut conn, &box_of(code)).await.expect("registered")
 }
 
+/// The status and the code of a refusal.
+#[must_use]
 pub fn refusal(error: &wire::Error) -> (u16, Option<Code>) {
     error.problem().map_or((0, None), |problem| (problem.status, Code::parse(&problem.code)))
+}
+
+/// Lands the record that waits for it on a box, as its worker would.
+///
+/// # Panics
+/// When none waits, or the database does not answer.
+pub async fn land_one(pool: &PgPool, node: &Node) {
+    let mut conn = pool.acquire().await.expect("a connection");
+    let worker = domain::queue::WorkerSpec {
+        worker: WorkerId::generate(),
+        queues: vec![QueueName::of_region(&node.region)],
+        kinds: vec![(domain::instances::jobs::land_spec().kind, Duration::from_secs(30))],
+    };
+    let leased = domain::queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased").pop().expect("a landing");
+    let args: LandArgs = serde_json::from_value(leased.args).expect("the arguments");
+    let (lease, id) = (leased.lease, args.instance_id);
+    domain::instances::land(&mut conn, lease, id, node.id).await.expect("taken");
+    let served = domain::instances::landing::serve(&mut conn, lease, id, node.id, None, Duration::ZERO).await;
+    assert!(served.expect("an answer"), "it serves");
+}
+
+/// A worker that is heard now and serves a box's own queues, so that the box is not taken for silent.
+///
+/// # Panics
+/// When the database does not answer.
+pub async fn put_worker(pool: &PgPool, node: &Node) {
+    let kinds = [domain::instances::jobs::move_spec().kind, domain::instances::jobs::land_spec().kind];
+    let kinds = kinds.map(|kind| (kind, Duration::from_secs(30))).into();
+    let spec = domain::queue::WorkerSpec { worker: WorkerId::generate(), queues: node.queues(), kinds };
+    let mut conn = pool.acquire().await.expect("a connection");
+    let made = domain::queue::register_worker(&mut conn, &spec, "host-1", 1, "0", Some(&node.identity), 4).await;
+    made.expect("registered");
 }

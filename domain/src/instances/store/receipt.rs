@@ -1,0 +1,57 @@
+//! What a move left behind.
+
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::ids::{JobId, MoveId, RegionCode};
+use crate::instances::moves::{self, MoveStep};
+use crate::instances::receipt::{OldReplica, Receipt, STEPS};
+use crate::lease::Fence;
+
+/// What a move did and left; `None` where it never was. A move that is not over has less to show.
+///
+/// # Errors
+/// Only the database's.
+pub async fn receipt(conn: &mut PgConnection, id: MoveId) -> Result<Option<Receipt>, sqlx::Error> {
+    let Some(moved) = moves::get(conn, id).await? else { return Ok(None) };
+    let old_replica = old_replica(conn, id).await?;
+    let steps = acts(conn, id).await?;
+    Ok(Some(Receipt { moved, old_replica, steps }))
+}
+
+async fn old_replica(conn: &mut PgConnection, id: MoveId) -> Result<Option<OldReplica>, sqlx::Error> {
+    sqlx::query_as!(
+        OldReplica,
+        r#"
+        select region as "region: RegionCode", bucket, prefix, keep_until, purge_began_at, purged_at,
+               receipt as "receipt: Value"
+          from old_replicas
+         where move_id = $1
+        "#,
+        id.0,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// The journal without its rounds, oldest first: the newest of it.
+async fn acts(conn: &mut PgConnection, id: MoveId) -> Result<Vec<MoveStep>, sqlx::Error> {
+    let mut steps = sqlx::query_as!(
+        MoveStep,
+        r#"
+        select id, step, round, iterations, started_at, ended_at, outcome, evidence, job_id as "job: JobId",
+               fence as "fence: Fence"
+          from move_steps
+         where move_id = $1
+           and step <> 'round'
+         order by id desc
+         limit $2
+        "#,
+        id.0,
+        i64::from(STEPS),
+    )
+    .fetch_all(conn)
+    .await?;
+    steps.reverse();
+    Ok(steps)
+}
