@@ -82,7 +82,7 @@ fn words(code: Code) -> (Told, &'static str) {
             (Detail, "check the name with the noun's `list`, and the key's scopes with `leasehold key list`")
         }
         Code::JobConflict => (Detail, "`leasehold job show` tells the job's present state"),
-        Code::MoveInFlight => (Detail, "`leasehold instance show` tells how far it is and what holds it up"),
+        Code::MoveInFlight => (Detail, "`leasehold instance why` tells how far it is, what holds it up and what to do"),
         Code::NoMove => (Detail, "`leasehold instance moves` lists those that are over"),
         Code::MoveNotCutting => (Detail, "`leasehold instance abort` gives up a move that prepares or is ready"),
         Code::MovePastRecall => (Detail, "`leasehold instance why` tells what the landing waits for"),
@@ -90,7 +90,7 @@ fn words(code: Code) -> (Told, &'static str) {
         Code::RegionPurging => (Detail, "wait a minute or two and try again"),
         Code::MoveNotReady => (
             Detail,
-            "wait until `leasehold instance show` says ready; it tells what is left to copy and what holds it up",
+            "wait until it is ready; `leasehold instance why` tells what is left, what holds it up and what to do",
         ),
         Code::NotPlaced => (
             Detail,

@@ -88,6 +88,17 @@ pub(crate) fn moment(at: Option<chrono::DateTime<chrono::Utc>>) -> String {
     at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%S").to_string())
 }
 
+/// Bytes as people read them.
+pub(crate) fn size(bytes: u64) -> String {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        0..KIB => format!("{bytes} B"),
+        KIB..MIB => format!("{:.1} KiB", bytes as f64 / KIB as f64),
+        MIB.. => format!("{:.1} MiB", bytes as f64 / MIB as f64),
+    }
+}
+
 /// `text`, at most `limit` characters of it, on one line.
 pub(crate) fn short(text: &str, limit: usize) -> String {
     let flat: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -100,6 +111,11 @@ pub(crate) fn short(text: &str, limit: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_told_in_the_unit_that_fits() {
+        assert_eq!([0, 1023, 1024, 1 << 20].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB"]);
+    }
 
     #[test]
     fn a_long_text_is_cut_and_says_so() {

@@ -1,18 +1,21 @@
 //! `leasehold instance`
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use wire::{Instance, MoveRequest, MoveView, NewInstance};
+use uuid::Uuid;
+use wire::{Instance, NewInstance};
 
 use super::Context;
-use crate::exit::{Ending, Exit};
-use crate::input;
+use crate::client::Api;
+use crate::exit::Exit;
 use crate::output::{details, moment, or_dash, table};
-use crate::runtime;
+use crate::{parse, runtime};
 
-/// The largest environment that is read; the API takes less.
-const MAX_ENV_BYTES: u64 = 1024 * 1024;
+mod environment;
+mod moves;
+mod receipt;
+mod standing;
+mod wait;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -25,34 +28,59 @@ pub(crate) enum Command {
     List(List),
     /// Show an instance, how far the move is that it is in, and what holds that up
     #[command(after_help = "Example: leasehold instance show acme ledger.acme.example")]
-    Show {
-        /// The application
-        app: String,
-        /// The instance's host
-        host: String,
-    },
+    Show(Named),
     /// Begin to move an instance: its data is copied until the move is ready
-    #[command(after_help = "Example: leasehold instance move acme ledger.acme.example uk\n\n\
-        The instance is served where it is. `leasehold instance show` tells when the copy is ready.")]
-    Move {
-        /// The application
-        app: String,
-        /// The instance's host
-        host: String,
-        /// The target region's code
-        region: String,
-    },
+    #[command(after_help = moves::MOVE_HELP)]
+    Move(moves::Begin),
+    /// Cut a ready move: the source stops the instance for good, and the target serves it
+    #[command(after_help = moves::CUT_HELP)]
+    Cut(moves::Steer),
+    /// Give up a move that is not being cut: what is staged is deleted, and the instance stays where it is
+    #[command(after_help = "Example: leasehold instance abort acme ledger.acme.example --wait\n\n\
+        The instance is served all the while. A move that is being cut goes forward only.")]
+    Abort(moves::Steer),
+    /// Stop an instance until it is woken; its data and a move of it go on
+    #[command(after_help = "Example: leasehold instance park acme ledger.acme.example")]
+    Park(Named),
+    /// Let a parked instance run again
+    #[command(after_help = "Example: leasehold instance wake acme ledger.acme.example")]
+    Wake(Named),
+    /// Tell why an instance is where it is, and what holds its move, its cut or its landing up
+    #[command(after_help = "Example: leasehold instance why acme ledger.acme.example\n\n\
+        One reason a paragraph, the one to act on first, then what to do about it. docs/runbooks/moves.md explains each.")]
+    Why(Named),
+    /// Show what a move proved, did and left
+    #[command(after_help = "Examples:\n  leasehold instance receipt acme ledger.acme.example\n  \
+        leasehold instance receipt acme ledger.acme.example --move 01890a5d-ac96-774b-bcce-b302099a8057")]
+    Receipt(Receipt),
     /// List an instance's moves, newest first, with what the newest round came to
     #[command(after_help = "Example: leasehold instance moves acme ledger.acme.example")]
-    Moves(Moves),
+    Moves(Named),
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Moves {
+/// Names one instance.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Named {
     /// The application
     app: String,
     /// The instance's host
     host: String,
+}
+
+impl Named {
+    /// As a refusal names it.
+    fn what(&self) -> String {
+        format!("instance {} of {}", self.host, self.app)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Receipt {
+    #[command(flatten)]
+    of: Named,
+    /// The move; the newest where not named
+    #[arg(long = "move", value_name = "ID", value_parser = parse::id)]
+    id: Option<Uuid>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -101,7 +129,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                 pool: None,
                 hibernate: None,
                 replica_regions: Vec::new(),
-                env: create.env_file.as_deref().map(environment).transpose()?.unwrap_or_default(),
+                env: create.env_file.as_deref().map(environment::read).transpose()?.unwrap_or_default(),
             };
             let key = create.idempotency_key.as_deref();
             let answer = runtime::run(
@@ -125,42 +153,15 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                 )
             })?;
         }
-        Command::Show { app, host } => {
-            let (instance, moving) = runtime::run(async {
-                let instance = api.call_about(&instance_of(&app, &host), |client| client.instance(&app, &host)).await?;
-                let moves = match instance.moving {
-                    Some(_) => api.call(|client| client.moves_of(&app, &host)).await?.items,
-                    None => Vec::new(),
-                };
-                anyhow::Ok((instance, moves.into_iter().find(|it| it.outcome.is_none())))
-            })?;
-            let mut answer = serde_json::to_value(&instance)?;
-            if let Some(moving) = &moving {
-                answer["move"] = serde_json::to_value(moving)?;
-            }
-            context.output.show(&answer, |_| {
-                let progress = moving.as_ref().map(progress).unwrap_or_default();
-                details(&[fields(&instance), progress].concat())
-            })?;
-        }
-        Command::Move { app, host, region } => {
-            let request = MoveRequest { region, cut: None };
-            let moving = runtime::run(
-                api.call_about(&instance_of(&app, &host), |client| client.move_instance(&app, &host, &request)),
-            )?;
-            context.output.show(&moving, |it| format!("{host}: {} a move to {}", it.state, it.to))?;
-        }
-        Command::Moves(args) => {
-            let page = runtime::run(
-                api.call_about(&instance_of(&args.app, &args.host), |client| client.moves_of(&args.app, &args.host)),
-            )?;
-            context.output.page(&page, "no moves", |moves| {
-                table(
-                    &["id", "from", "to", "state", "requested", "ready", "rounds", "last round", "held up by"],
-                    moves.iter().map(moved),
-                )
-            })?;
-        }
+        Command::Show(of) => show(context, &api, &of)?,
+        Command::Move(args) => return moves::begin(context, &api, args),
+        Command::Cut(args) => return moves::cut(context, &api, &args),
+        Command::Abort(args) => return moves::abort(context, &api, &args),
+        Command::Moves(of) => moves::list(context, &api, &of)?,
+        Command::Park(of) => standing::park(context, &api, &of, true)?,
+        Command::Wake(of) => standing::park(context, &api, &of, false)?,
+        Command::Why(of) => standing::why(context, &api, &of)?,
+        Command::Receipt(args) => receipt::show(context, &api, &args.of, args.id)?,
     }
     Ok(Exit::Ok)
 }
@@ -170,43 +171,24 @@ fn app_of(app: &str) -> String {
     format!("application {app}")
 }
 
-fn instance_of(app: &str, host: &str) -> String {
-    format!("instance {host} of {app}")
-}
-
-fn moved(it: &MoveView) -> [String; 9] {
-    [
-        it.id.to_string(),
-        it.from.clone(),
-        it.to.clone(),
-        it.outcome.clone().unwrap_or_else(|| it.state.clone()),
-        moment(Some(it.requested_at)),
-        moment(it.ready_at),
-        it.round.to_string(),
-        last_round(it),
-        it.obstacle.as_ref().map_or_else(|| "-".to_owned(), |obstacle| obstacle.code.clone()),
-    ]
-}
-
-fn last_round(it: &MoveView) -> String {
-    it.last.map_or_else(
-        || "-".to_owned(),
-        |last| format!("{} copied, {} differ", last.copied, last.differ_copies + last.differ_deletes),
-    )
-}
-
-/// How far an open move is, and what holds it up.
-fn progress(it: &MoveView) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("rounds", it.round.to_string()), ("last round", last_round(it))];
-    if it.failures > 0 {
-        lines.push(("failed in a row", it.failures.to_string()));
+fn show(context: &Context, api: &Api, of: &Named) -> anyhow::Result<()> {
+    let (app, host) = (&of.app, &of.host);
+    let (instance, moving) = runtime::run(async {
+        let instance = api.call_about(&of.what(), |client| client.instance(app, host)).await?;
+        let moves = match instance.moving {
+            Some(_) => api.call(|client| client.moves_of(app, host)).await?.items,
+            None => Vec::new(),
+        };
+        anyhow::Ok((instance, moves.into_iter().find(|it| it.outcome.is_none())))
+    })?;
+    let mut answer = serde_json::to_value(&instance)?;
+    if let Some(moving) = &moving {
+        answer["move"] = serde_json::to_value(moving)?;
     }
-    if let Some(obstacle) = &it.obstacle {
-        let permanent = if obstacle.permanent { " (somebody must act before it goes on)" } else { "" };
-        lines.push(("held up by", format!("{}{permanent}: {}", obstacle.code, obstacle.message)));
-        lines.push(("held up since", moment(obstacle.since)));
-    }
-    lines
+    context.output.show(&answer, |_| {
+        let progress = moving.as_ref().map(moves::progress).unwrap_or_default();
+        details(&[fields(&instance), progress].concat())
+    })
 }
 
 fn described(instance: &Instance) -> String {
@@ -223,6 +205,7 @@ fn fields(instance: &Instance) -> Vec<(&'static str, String)> {
         ("region", instance.region.clone()),
         ("observed region", or_dash(instance.observed_region.as_deref().unwrap_or_default())),
         ("hibernate", instance.hibernate.to_string()),
+        ("parked", instance.parked.to_string()),
         ("revision", instance.revision.to_string()),
         ("created at", moment(Some(instance.created_at))),
     ];
@@ -231,46 +214,9 @@ fn fields(instance: &Instance) -> Vec<(&'static str, String)> {
         lines.push(("requested at", moment(Some(moving.requested_at))));
         lines.push(("ready at", moment(moving.ready_at)));
     }
+    if let Some(held) = &instance.held {
+        lines.push(("landing held up by", moves::obstacle(held)));
+        lines.push(("held up since", moment(held.since)));
+    }
     lines
-}
-
-/// Reads the variables of a file: never from arguments, which every user of a machine sees.
-fn environment(path: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    variables(&input::read(path, MAX_ENV_BYTES)?)
-        .map_err(|error| Ending { exit: Exit::Usage, message: format!("{}: {error}", path.display()) }.into())
-}
-
-/// One NAME=VALUE a line, the value as it stands; empty lines and those that begin with # say nothing. A refusal names
-/// the line and quotes nothing of it.
-fn variables(text: &str) -> Result<BTreeMap<String, String>, String> {
-    let mut found = BTreeMap::new();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        let number = index + 1;
-        let pair = line.split_once('=').filter(|(name, _)| !name.is_empty());
-        let (name, value) = pair.ok_or_else(|| format!("line {number} is not NAME=VALUE"))?;
-        if found.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(format!("line {number} names a variable for the second time"));
-        }
-    }
-    Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_environment_is_a_variable_a_line() {
-        let read = variables("# of acme\nMODE=quiet\n\nKEY=a=b c\nEMPTY=\n").unwrap();
-        let expected = [("EMPTY", ""), ("KEY", "a=b c"), ("MODE", "quiet")];
-        assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-    }
-
-    #[test]
-    fn a_refused_environment_names_the_line_and_quotes_nothing() {
-        for (text, line) in [("A=1\nhunter2", "line 2"), ("=hunter2", "line 1"), ("A=1\nA=hunter2", "line 2")] {
-            let refused = variables(text).unwrap_err();
-            assert!(refused.starts_with(line) && !refused.contains("hunter2"), "{refused}");
-        }
-    }
 }

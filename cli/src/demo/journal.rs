@@ -4,6 +4,8 @@ use anyhow::Context as _;
 use uuid::Uuid;
 use wire::{MoveStep, MoveView, RoundNumbers};
 
+use crate::output::size;
+
 /// Most rows that are read at once; the demo's move has a handful.
 const PAGE: u16 = 200;
 
@@ -84,23 +86,4 @@ fn line(step: &MoveStep, numbers: &RoundNumbers) -> String {
 
 fn iterations(number: u32) -> String {
     if number == 1 { "1 iteration".to_owned() } else { format!("{number} iterations") }
-}
-
-/// Bytes as people read them.
-pub(super) fn size(bytes: u64) -> String {
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-    match bytes {
-        0..KIB => format!("{bytes} B"),
-        KIB..MIB => format!("{:.1} KiB", bytes as f64 / KIB as f64),
-        MIB.. => format!("{:.1} MiB", bytes as f64 / MIB as f64),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn sizes_are_told_in_the_unit_that_fits() {
-        assert_eq!([0, 1023, 1024, 1 << 20].map(super::size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB"]);
-    }
 }

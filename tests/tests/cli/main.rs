@@ -5,6 +5,7 @@ mod dev;
 mod doctor;
 mod instances;
 mod keys;
+mod moves;
 mod prune;
 mod queues;
 mod roles;

@@ -1,0 +1,163 @@
+//! `leasehold instance move|cut|abort|moves`
+
+use wire::{Cut, MoveRequest, MoveView, Obstacle};
+
+use super::wait::{self, Until};
+use super::{Context, Named};
+use crate::client::Api;
+use crate::exit::Exit;
+use crate::output::{moment, table};
+use crate::runtime;
+
+/// What `move --help` says below its flags.
+pub(super) const MOVE_HELP: &str = "Examples:
+  leasehold instance move acme ledger.acme.example uk
+  leasehold instance move acme ledger.acme.example uk --cut auto --wait
+
+The instance is served where it is while its data is copied. When the move is ready, freeze the application's writes
+and cut it with `leasehold instance cut`. An application that cannot freeze its writes moves with `--cut auto`: the
+platform closes its route and cuts as soon as the move is ready, and writes are refused from then until the target serves.";
+
+/// What `cut --help` says below its flags. The window's measured length stands in one place, docs/runbooks/moves.md, under
+/// \"The frozen window\".
+pub(super) const CUT_HELP: &str = "Example: leasehold instance cut acme ledger.acme.example --wait
+
+Freeze the application's writes first: nobody checks that, and a write that meets the stop may be refused to its writer.
+Keep them frozen from before this command until the target serves, which `--wait` tells. How long that takes was measured:
+see \"The frozen window\" in docs/runbooks/moves.md, and `leasehold instance why`, which predicts it from the newest cuts
+between the two regions. Meanwhile every edge answers 503 with Retry-After.
+
+A cut goes forward only: it ends with the instance in the target region, however often a machine dies on the way.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Begin {
+    #[command(flatten)]
+    of: Named,
+    /// The target region's code
+    region: String,
+    /// Who cuts it when it is ready: you, or the platform by itself
+    #[arg(long, value_name = "WHO", default_value = "manual")]
+    cut: Who,
+    /// Wait until it is ready, or with `--cut auto` until the target serves
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Who {
+    /// `leasehold instance cut`
+    Manual,
+    /// The platform, as soon as it is ready
+    Auto,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Steer {
+    #[command(flatten)]
+    of: Named,
+    /// Wait for the end, and tell how far it is
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Begins a move.
+pub(super) fn begin(context: &Context, api: &Api, args: Begin) -> anyhow::Result<Exit> {
+    let (of, auto) = (args.of, args.cut == Who::Auto);
+    let request = MoveRequest { region: args.region, cut: auto.then_some(Cut::Auto) };
+    runtime::run(async {
+        let moving = api.call_about(&of.what(), |client| client.move_instance(&of.app, &of.host, &request)).await?;
+        if !args.wait {
+            context.output.show(&moving, |it| format!("{}: {} a move to {}", of.host, it.state, it.to))?;
+            return Ok(Exit::Ok);
+        }
+        let until = if auto { Until::Landed } else { Until::Ready };
+        wait::until(context, api, &of, newest(api, &of).await?.id, until).await
+    })
+}
+
+/// Lets a ready move be cut.
+pub(super) fn cut(context: &Context, api: &Api, args: &Steer) -> anyhow::Result<Exit> {
+    let of = &args.of;
+    runtime::run(async {
+        let moving = api.call_about(&of.what(), |client| client.cut_move(&of.app, &of.host)).await?;
+        if !args.wait {
+            context.output.show(&moving, |it| format!("{}: {} to {}", of.host, it.state, it.to))?;
+            return Ok(Exit::Ok);
+        }
+        wait::until(context, api, of, newest(api, of).await?.id, Until::Landed).await
+    })
+}
+
+/// Gives a move up.
+pub(super) fn abort(context: &Context, api: &Api, args: &Steer) -> anyhow::Result<Exit> {
+    let of = &args.of;
+    runtime::run(async {
+        let moving = api.call_about(&of.what(), |client| client.abort_move(&of.app, &of.host)).await?;
+        if !args.wait {
+            context.output.show(&moving, |it| format!("{}: {} the move to {}", of.host, it.state, it.to))?;
+            return Ok(Exit::Ok);
+        }
+        wait::until(context, api, of, newest(api, of).await?.id, Until::Cleared).await
+    })
+}
+
+/// The move that a verb was just accepted for: the newest, since one is in flight at a time.
+pub(super) async fn newest(api: &Api, of: &Named) -> anyhow::Result<MoveView> {
+    let page = api.call_about(&of.what(), |client| client.moves_of(&of.app, &of.host)).await?;
+    page.items.into_iter().next().ok_or_else(|| {
+        let message = format!("{} never moved", of.what());
+        crate::exit::Ending { exit: Exit::NotFound, message }.into()
+    })
+}
+
+/// Lists an instance's moves.
+pub(super) fn list(context: &Context, api: &Api, of: &Named) -> anyhow::Result<()> {
+    let page = runtime::run(api.call_about(&of.what(), |client| client.moves_of(&of.app, &of.host)))?;
+    context.output.page(&page, "no moves", |moves| {
+        table(
+            &["id", "from", "to", "state", "requested", "ready", "rounds", "last round", "held up by"],
+            moves.iter().map(row),
+        )
+    })
+}
+
+fn row(it: &MoveView) -> [String; 9] {
+    let held = it.obstacle.as_ref().filter(|_| it.outcome.is_none());
+    [
+        it.id.to_string(),
+        it.from.clone(),
+        it.to.clone(),
+        it.outcome.clone().unwrap_or_else(|| it.state.clone()),
+        moment(Some(it.requested_at)),
+        moment(it.ready_at),
+        it.round.to_string(),
+        last_round(it),
+        held.map_or_else(|| "-".to_owned(), |obstacle| obstacle.code.clone()),
+    ]
+}
+
+fn last_round(it: &MoveView) -> String {
+    it.last.map_or_else(
+        || "-".to_owned(),
+        |last| format!("{} copied, {} differ", last.copied, last.differ_copies + last.differ_deletes),
+    )
+}
+
+/// How far an open move is, and what holds it up.
+pub(super) fn progress(it: &MoveView) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("rounds", it.round.to_string()), ("last round", last_round(it))];
+    if it.failures > 0 {
+        lines.push(("failed in a row", it.failures.to_string()));
+    }
+    if let Some(held) = &it.obstacle {
+        lines.push(("held up by", obstacle(held)));
+        lines.push(("held up since", moment(held.since)));
+    }
+    lines
+}
+
+/// What holds something up, on one line.
+pub(super) fn obstacle(held: &Obstacle) -> String {
+    let permanent = if held.permanent { " (somebody must act before it goes on)" } else { "" };
+    format!("{}{permanent}: {}", held.code, held.message)
+}

@@ -1,0 +1,88 @@
+//! `leasehold instance receipt`
+
+use uuid::Uuid;
+use wire::{MoveReceipt, MoveStep, OldReplica};
+
+use super::{Context, Named, moves};
+use crate::client::Api;
+use crate::exit::{Ending, Exit};
+use crate::output::{details, moment, table};
+use crate::runtime;
+
+/// Shows what a move proved, did and left: the newest, or the one that is named.
+pub(super) fn show(context: &Context, api: &Api, of: &Named, id: Option<Uuid>) -> anyhow::Result<()> {
+    let receipt = runtime::run(async {
+        let id = match id {
+            Some(id) => id,
+            None => moves::newest(api, of).await?.id,
+        };
+        let receipt = api.call_about(&format!("move {id}"), |client| client.move_receipt(id)).await?;
+        if (&receipt.moved.app, &receipt.moved.host) != (&of.app, &of.host) {
+            let message = format!("move {id} is of instance {} of {}", receipt.moved.host, receipt.moved.app);
+            return Err(Ending { exit: Exit::NotFound, message }.into());
+        }
+        anyhow::Ok(receipt)
+    })?;
+    context.output.show(&receipt, told)
+}
+
+fn told(receipt: &MoveReceipt) -> String {
+    let it = &receipt.moved;
+    let tail = |of: fn(&wire::Tail) -> String| it.tail.as_ref().map_or_else(|| "-".to_owned(), of);
+    let mut lines = vec![
+        ("move", it.id.to_string()),
+        ("from, to", format!("{}, {}", it.from, it.to)),
+        ("outcome", it.outcome.clone().unwrap_or_else(|| format!("in flight: {}", it.state))),
+        ("requested at", moment(Some(it.requested_at))),
+        ("ready at", moment(it.ready_at)),
+        ("rounds", it.round.to_string()),
+    ];
+    if it.aborted_at.is_some() {
+        lines.push(("aborted at", moment(it.aborted_at)));
+        lines.push(("cleared at", moment(it.finished_at)));
+    } else {
+        lines.push(("cut at", moment(it.cut_at)));
+        lines.push(("cut at txid", tail(|tail| tail.txid.clone())));
+        lines.push(("database sha256", tail(|tail| tail.sha256.clone())));
+        lines.push(("database bytes", tail(|tail| tail.size.to_string())));
+        lines.push(("flipped at", moment(it.finished_at)));
+        lines.push(("landed at", moment(it.landed_at)));
+        lines.push(("frozen", receipt.frozen_ms.map_or_else(|| "-".to_owned(), seconds)));
+        lines.push(("staging deleted at", moment(it.staging_deleted_at)));
+        lines.push(("old replica", receipt.old_replica.as_ref().map_or_else(|| "-".to_owned(), old_replica)));
+    }
+    if receipt.steps.is_empty() {
+        return details(&lines);
+    }
+    format!(
+        "{}\n\n{}",
+        details(&lines),
+        table(&["step", "began", "took", "ended", "fence"], receipt.steps.iter().map(row))
+    )
+}
+
+fn old_replica(old: &OldReplica) -> String {
+    let place = format!("{} in bucket {} ({})", old.prefix, old.bucket, old.region);
+    match (old.purged_at, old.purge_began_at, old.keep_until) {
+        (Some(at), _, _) => format!("{place}, purged at {}", moment(Some(at))),
+        (None, Some(at), _) => format!("{place}, being purged since {}", moment(Some(at))),
+        (None, None, Some(until)) => format!("{place}, kept until {}", moment(Some(until))),
+        (None, None, None) => format!("{place}, kept until the target serves and then for a while"),
+    }
+}
+
+fn row(step: &MoveStep) -> [String; 5] {
+    let took = step.ended_at.map(|at| (at - step.started_at).num_milliseconds());
+    [
+        step.step.clone(),
+        moment(Some(step.started_at)),
+        took.map_or_else(|| "-".to_owned(), seconds),
+        step.outcome.clone().unwrap_or_else(|| "not ended".to_owned()),
+        step.fence.to_string(),
+    ]
+}
+
+/// Milliseconds as seconds with a tenth.
+pub(super) fn seconds(ms: i64) -> String {
+    format!("{}.{} s", ms.max(0) / 1000, ms.max(0) % 1000 / 100)
+}
