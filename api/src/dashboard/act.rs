@@ -1,7 +1,7 @@
 //! What a form needs that changes something: the session's token in it, and the permission of whoever sends it.
 
 use domain::authority::{Caller, Permission, Scopes};
-use domain::{digest, queue};
+use domain::{digest, instances, queue};
 use wire::Code;
 
 use super::failure::Failure;
@@ -51,5 +51,23 @@ impl From<queue::Error> for Failure {
             Some((pointer, rule)) => format!("{}: {rule}.", pointer.trim_start_matches('/').replace('_', " ")),
             None => problem.detail.clone(),
         })
+    }
+}
+
+/// As above: of a refusal by the present state, the API's own code and sentence.
+impl From<instances::Error> for Failure {
+    fn from(error: instances::Error) -> Self {
+        if let instances::Error::Store(source) = error {
+            return source.into();
+        }
+        let refused = crate::door::failure::Failure::from(error);
+        let code = refused.code();
+        if code == Code::NotFound {
+            return Self::NotFound("instance");
+        }
+        if code == Code::StaleRevision {
+            return Self::Stale;
+        }
+        Self::Refused(code, refused.problem().detail.clone())
     }
 }

@@ -38,6 +38,9 @@ pub(super) enum Failure {
     /// The address or the form has a value that is none.
     #[error("{0}")]
     Invalid(String),
+    /// The present state forbids it, or it can never be done for this record.
+    #[error("{1}")]
+    Refused(Code, String),
     /// What the form changes was changed by somebody else since it was opened.
     #[error("it changed since the form was opened")]
     Stale,
@@ -131,6 +134,12 @@ fn face(failure: &Failure) -> Face {
             "That cannot be asked",
             why.clone(),
             "Correct the address or the form.",
+        ),
+        Failure::Refused(code, why) => quiet(
+            *code,
+            "That cannot be done now",
+            why.clone(),
+            "Open the page again: it says how far it is, and what holds it up. Nothing was changed here.",
         ),
         Failure::Stale => quiet(
             Code::StaleRevision,

@@ -25,9 +25,11 @@ mod assets;
 mod chart;
 mod failure;
 mod headers;
+mod instance;
 mod job;
 mod jobs;
 mod login;
+mod moves;
 mod overview;
 mod page;
 mod queue;
@@ -48,6 +50,11 @@ async fn to_queues() -> Redirect {
     Redirect::to("/queues")
 }
 
+/// As [`home`], of forms about instances.
+async fn to_moves() -> Redirect {
+    Redirect::to("/moves")
+}
+
 /// The routes of all pages, with their security headers.
 pub fn router() -> Router<App> {
     Router::new()
@@ -61,6 +68,14 @@ pub fn router() -> Router<App> {
         .route("/queues/{name}/limits", post(queue::limit).get(to_queues))
         .route("/kinds/pause", post(queue::pause_kind).get(to_queues))
         .route("/kinds/resume", post(queue::resume_kind).get(to_queues))
+        .route("/moves", get(moves::show))
+        .route("/moves/{id}", get(instance::show_move))
+        .route("/instances/{app}/{host}", get(instance::show))
+        .route("/instances/{app}/{host}/move", post(instance::begin).get(to_moves))
+        .route("/instances/{app}/{host}/cut", post(instance::cut).get(to_moves))
+        .route("/instances/{app}/{host}/abort", post(instance::abort).get(to_moves))
+        .route("/instances/{app}/{host}/park", post(instance::park).get(to_moves))
+        .route("/instances/{app}/{host}/wake", post(instance::wake).get(to_moves))
         .route("/login", get(login::show).post(login::sign_in))
         .route("/logout", post(login::sign_out).get(home))
         .route("/theme", post(theme::choose).get(home))

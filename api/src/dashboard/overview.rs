@@ -8,6 +8,7 @@ use domain::queue::{self, Filter, KindSpec, QueueView, RefusedWrite, ThroughputP
 
 use super::chart::{self, Drawing};
 use super::failure::Failure;
+use super::moves::{MoveRow, rows as move_rows};
 use super::page::{self, Ask, Id, Shell, Visit};
 use super::queues::QueueRow;
 use super::verdict::{Facts, Row, Verdict};
@@ -15,11 +16,9 @@ use super::words::{self, Age, Now};
 use crate::App;
 
 mod figures;
-mod moves;
 mod tables;
 
 use figures::Figure;
-use moves::MoveRow;
 use tables::{KindRow, RefusedRow, WorkerRow};
 
 /// Minutes of counters that the page reads: sixty whole ones, the present one and the last.
@@ -93,7 +92,7 @@ pub(super) async fn show(State(app): State<App>, ask: Ask) -> Result<Response, F
     let (rows, more_rows) = verdict.shown();
     let (queues, more_queues) = tables::queues(&facts.queues, page::now(&facts), ROWS);
     let (kinds, kinds_title) = tables::kinds(&points, now, ROWS);
-    let (moves, more_moves) = moves::rows(&facts.moves, page::now(&facts), ROWS);
+    let (moves, more_moves) = move_rows(&facts.moves, page::now(&facts), ROWS);
     let (workers, more_workers) = tables::workers(&facts.workers, page::now(&facts), ROWS);
     let page = Page {
         now: page::now(&facts),

@@ -8,7 +8,7 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse as _, Response};
 use domain::authority::{Caller, Permission, Scopes};
 use domain::clock::Timestamp;
-use domain::instances::moves;
+use domain::instances::{self, moves};
 use domain::sessions::{self, Token};
 use domain::{db, digest, queue};
 use http::request::Parts;
@@ -113,17 +113,24 @@ impl Visit {
         &mut self.snapshot
     }
 
-    /// The figures that the verdict of every page stands on: five statements.
+    /// The snapshot, for so many statements as were or will be made.
+    pub(super) fn queries(&mut self, statements: u32) -> &mut PgConnection {
+        self.queries += statements;
+        &mut self.snapshot
+    }
+
+    /// The figures that the verdict of every page stands on.
     pub(super) async fn facts(&mut self) -> Result<Facts, Failure> {
         let overview = queue::overview(self.query()).await?;
         let queues = queue::queues(self.query()).await?;
         let workers = queue::list_workers(self.query(), WORKERS).await?;
         let open = moves::Filter { open: Some(true), ..moves::Filter::default() };
         let moves = moves::list(self.query(), &open, MOVES).await?.items;
+        let held = instances::held_landings(self.query(), MOVES).await?;
         // Kinds come first, and pauses of queues are told with these.
         let mut pauses = queue::pauses_after(self.query(), None, PAUSES).await?;
         pauses.retain(|pause| pause.scope == "kind");
-        Ok(Facts { overview, queues, workers, moves, pauses })
+        Ok(Facts { overview, queues, workers, moves, held, pauses })
     }
 
     /// The token that forms of this visit carry; none where the visitor may not send them.

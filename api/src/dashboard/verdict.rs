@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 
 use domain::clock::Timestamp;
 use domain::instances::moves::Move;
+use domain::instances::why::HeldLanding;
 use domain::queue::{Overview, Pause, QueueView, WorkerView};
 
 use super::words::{self, Age, Now};
 
+mod moves;
 mod pauses;
 
 /// Rows of attention that a page shows; more are told as a number.
@@ -85,6 +87,8 @@ pub(super) struct Facts {
     pub(super) workers: Vec<WorkerView>,
     /// Moves in flight that the visitor may see.
     pub(super) moves: Vec<Move>,
+    /// Landings that something holds up.
+    pub(super) held: Vec<HeldLanding>,
     /// Pauses of kinds.
     pub(super) pauses: Vec<Pause>,
 }
@@ -96,7 +100,8 @@ impl Verdict {
         let mut rows: Vec<Row> = facts.queues.iter().filter_map(|queue| queue_row(queue, now)).collect();
         rows.extend(facts.pauses.iter().map(pauses::kind));
         rows.extend(facts.workers.iter().filter(|w| w.state == "silent").map(worker_row));
-        rows.extend(facts.moves.iter().filter_map(move_row));
+        rows.extend(facts.moves.iter().filter_map(moves::row));
+        rows.extend(facts.held.iter().map(moves::landing));
         if facts.overview.expired > 0 {
             rows.push(expired_row(&facts.overview, &facts.workers));
         }
@@ -208,18 +213,6 @@ fn queue_row(queue: &QueueView, now: Now) -> Option<Row> {
     })
 }
 
-/// A move is loud only where somebody must act before it goes on (M-056).
-fn move_row(m: &Move) -> Option<Row> {
-    let obstacle = m.status.obstacle.as_ref().filter(|obstacle| obstacle.permanent)?;
-    Some(Row {
-        severity: Severity::Problem,
-        title: format!("The move of {} to {} waits for a person: {}", m.host, m.to, obstacle.message),
-        text: format!("It goes on by itself once this is put right ({}).", obstacle.code),
-        since: m.status.obstacle_since,
-        link: m.job.map(|job| (format!("/jobs/{job}"), "Its job".to_owned())),
-    })
-}
-
 fn worker_row(worker: &WorkerView) -> Row {
     let (severity, text) = if worker.running > 0 {
         let held = words::things(worker.running, "job", "jobs");
@@ -278,7 +271,14 @@ mod tests {
             workers_silent: 0,
             day_late_since: None,
         };
-        Facts { overview, queues: Vec::new(), workers: Vec::new(), moves: Vec::new(), pauses: Vec::new() }
+        Facts {
+            overview,
+            queues: Vec::new(),
+            workers: Vec::new(),
+            moves: Vec::new(),
+            held: Vec::new(),
+            pauses: Vec::new(),
+        }
     }
 
     fn queue(name: &str, oldest: &str, served: bool) -> QueueView {

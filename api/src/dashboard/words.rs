@@ -60,6 +60,19 @@ pub(super) fn millis(ms: i64) -> String {
     }
 }
 
+/// Bytes in the unit that fits, with a decimal.
+pub(super) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let Some(first) = n.checked_ilog2().map(|log| log / 10).filter(|power| *power > 0) else {
+        return format!("{n}{HOLD}B");
+    };
+    let power = first.min(4);
+    // Tenths of the unit; a size of 2^60 and more is told in TiB all the same.
+    let tenths = u128::from(n) * 10 / (1_u128 << (10 * power));
+    let unit = UNITS.get(usize::try_from(power - 1).unwrap_or_default()).copied().unwrap_or("TiB");
+    format!("{}.{}{HOLD}{unit}", tenths / 10, tenths % 10)
+}
+
 /// A rate from a count over a span: a second where that is at least one, a minute below. The number and its unit.
 pub(super) fn rate(total: i64, over_seconds: i64) -> (String, &'static str) {
     // Tenths of jobs in a second, rounded; counts stay far below the range.
@@ -238,6 +251,16 @@ mod tests {
         assert_eq!(millis(400), "400\u{a0}ms");
         assert_eq!(millis(4_260), "4.2\u{a0}s");
         assert_eq!(millis(47_000), "47\u{a0}s");
+    }
+
+    #[test]
+    fn sizes_are_told_in_the_unit_that_fits() {
+        let said: Vec<String> = [0, 1023, 1024, 27 << 20, 3_328_599_654].map(bytes).into();
+        assert_eq!(
+            said,
+            ["0\u{a0}B", "1023\u{a0}B", "1.0\u{a0}KiB", "27.0\u{a0}MiB", "3.0\u{a0}GiB"].map(str::to_owned)
+        );
+        assert!(bytes(u64::MAX).ends_with("TiB"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tests::api::Server;
+use tests::fleet::{APP, Fleet, HOST, to};
 use tracing::Subscriber;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
@@ -29,21 +29,25 @@ async fn no_page_makes_more_queries_than_its_limit_and_each_says_how_many() {
     let statements = Statements::default();
     let subscriber = tracing_subscriber::registry().with(statements.clone());
     tracing::subscriber::set_global_default(subscriber).expect("the first in this process");
-    let server = Server::start().await;
-    let spec = worker(&server, &["busy"]).await;
+    let fleet = Fleet::with_instance().await;
+    let server = &fleet.server;
+    fleet.client().move_instance(APP, HOST, &to("uk")).await.expect("begun");
+    let spec = worker(server, &["busy"]).await;
     let jobs: Vec<_> = (0..300).map(|i| job(if i % 2 == 0 { "busy" } else { "lonely" })).collect();
-    enqueue(&server, &jobs).await;
-    lease(&server, &spec, 50).await;
-    let mut visitor = Visitor::signed_in(&server).await;
+    enqueue(server, &jobs).await;
+    lease(server, &spec, 50).await;
+    let mut visitor = Visitor::signed_in(server).await;
     let (one, lonely) = (format!("/jobs/{}", jobs[0].id), format!("/jobs/{}", jobs[1].id));
     let pages = [
-        ("/", 9),
-        ("/jobs", 8),
-        ("/jobs?state=running", 8),
-        ("/queues", 8),
-        ("/queues/busy", 9),
-        (one.as_str(), 12),
-        (lonely.as_str(), 13),
+        ("/", 10),
+        ("/jobs", 9),
+        ("/jobs?state=running", 9),
+        ("/queues", 9),
+        ("/queues/busy", 10),
+        (one.as_str(), 13),
+        (lonely.as_str(), 14),
+        ("/moves", 12),
+        ("/instances/acme/ledger.acme.example", 23),
     ];
     for (path, limit) in pages {
         let before = statements.0.load(Ordering::SeqCst);

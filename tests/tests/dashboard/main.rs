@@ -3,6 +3,7 @@
 mod browser;
 mod effort;
 mod figures;
+mod instances;
 mod pages;
 mod queues;
 mod sessions;

@@ -2,25 +2,28 @@
 
 use domain::instances::moves::{Move, MoveState};
 
-use super::words::{self, Age, Now};
+use crate::dashboard::instance;
+use crate::dashboard::page::Id;
+use crate::dashboard::words::{self, Age, Now};
 
-pub(super) struct MoveRow {
-    pub(super) host: String,
-    pub(super) from: String,
-    pub(super) to: String,
-    pub(super) phase: String,
-    pub(super) tone: &'static str,
-    pub(super) glyph: &'static str,
-    pub(super) edge: &'static str,
+pub(in crate::dashboard) struct MoveRow {
+    pub(in crate::dashboard) host: String,
+    pub(in crate::dashboard) href: String,
+    pub(in crate::dashboard) from: String,
+    pub(in crate::dashboard) to: String,
+    pub(in crate::dashboard) phase: String,
+    pub(in crate::dashboard) tone: &'static str,
+    pub(in crate::dashboard) glyph: &'static str,
+    pub(in crate::dashboard) edge: &'static str,
     /// The classes of the four cells of its way: prepare, ready, cut, land.
-    pub(super) track: [&'static str; 4],
-    pub(super) words: String,
-    pub(super) age: Age,
-    pub(super) job: Option<super::Id>,
+    pub(in crate::dashboard) track: [&'static str; 4],
+    pub(in crate::dashboard) words: String,
+    pub(in crate::dashboard) age: Age,
+    pub(in crate::dashboard) job: Option<Id>,
 }
 
 /// Moves with what needs a person first, then the oldest first.
-pub(super) fn rows(moves: &[Move], now: Now, limit: usize) -> (Vec<MoveRow>, usize) {
+pub(in crate::dashboard) fn rows(moves: &[Move], now: Now, limit: usize) -> (Vec<MoveRow>, usize) {
     let mut sorted: Vec<&Move> = moves.iter().collect();
     sorted.sort_by_key(|m| (m.status.obstacle.as_ref().is_none_or(|o| !o.permanent), m.requested_at, m.id));
     (sorted.iter().take(limit).map(|m| row(m, now)).collect(), moves.len().saturating_sub(limit))
@@ -38,6 +41,7 @@ fn row(m: &Move, now: Now) -> MoveRow {
     let stuck = m.status.obstacle.as_ref().is_some_and(|obstacle| obstacle.permanent);
     MoveRow {
         host: m.host.to_string(),
+        href: instance::address(m.app.as_str(), m.host.as_str()),
         from: m.from.to_string(),
         to: m.to.to_string(),
         phase: m.state.to_string(),
@@ -47,7 +51,7 @@ fn row(m: &Move, now: Now) -> MoveRow {
         track,
         words: told(m),
         age: now.lasting(m.requested_at),
-        job: m.job.map(super::Id::of),
+        job: m.job.map(Id::of),
     }
 }
 

@@ -1,0 +1,142 @@
+//! The forms that steer an instance: each does what the API's door of the same name does, audited alike.
+
+use axum::Form;
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use domain::authority::Permission;
+use domain::instances::moves::{self, Wish};
+use domain::{db, instances};
+use serde::Deserialize;
+
+use super::{address, named};
+use crate::App;
+use crate::dashboard::act;
+use crate::dashboard::failure::Failure;
+use crate::dashboard::page::Ask;
+
+/// Whose instance, and which.
+type Place = Path<(String, String)>;
+
+#[derive(Debug, Deserialize)]
+pub(in crate::dashboard) struct Start {
+    csrf: String,
+    region: String,
+    /// `auto` or `manual`.
+    cut: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::dashboard) struct Confirmed {
+    csrf: String,
+    /// The host, typed: what follows cannot be taken back.
+    confirm: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::dashboard) struct Plain {
+    csrf: String,
+}
+
+/// Begins a move.
+pub(in crate::dashboard) async fn begin(
+    State(app): State<App>,
+    ask: Ask,
+    Path((owner, host)): Place,
+    sent: Result<Form<Start>, FormRejection>,
+) -> Result<Response, Failure> {
+    let Form(sent) = sent?;
+    let (owner, host) = named(owner, host)?;
+    let caller = act::sender(&app, &ask, &sent.csrf, Permission::MovesWrite).await?;
+    let cut_auto = match sent.cut.as_str() {
+        "auto" => true,
+        "manual" => false,
+        _ => return Err(Failure::Invalid("Who cuts it is auto or manual.".to_owned())),
+    };
+    let mut conn = db::session(app.pool()).await?;
+    let wish = Wish { cut_auto, ..Wish::default() };
+    let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
+    let started = conn.done(started).await?;
+    app.hints().add(&started.queue, 1);
+    Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
+}
+
+/// Lets a ready move be cut.
+pub(in crate::dashboard) async fn cut(
+    State(app): State<App>,
+    ask: Ask,
+    place: Place,
+    sent: Result<Form<Confirmed>, FormRejection>,
+) -> Result<Response, Failure> {
+    steer(&app, &ask, place, sent?, true).await
+}
+
+/// Gives a move up.
+pub(in crate::dashboard) async fn abort(
+    State(app): State<App>,
+    ask: Ask,
+    place: Place,
+    sent: Result<Form<Confirmed>, FormRejection>,
+) -> Result<Response, Failure> {
+    steer(&app, &ask, place, sent?, false).await
+}
+
+async fn steer(
+    app: &App,
+    ask: &Ask,
+    Path((owner, host)): Place,
+    Form(sent): Form<Confirmed>,
+    cut: bool,
+) -> Result<Response, Failure> {
+    let (owner, host) = named(owner, host)?;
+    let caller = act::sender(app, ask, &sent.csrf, Permission::MovesWrite).await?;
+    if sent.confirm.trim() != host.as_str() {
+        return Err(Failure::Invalid(format!("To confirm it, type the host: {host}.")));
+    }
+    let mut conn = db::session(app.pool()).await?;
+    let done = if cut {
+        moves::cut(&mut conn, &owner, &host, caller.actor(), None).await?
+    } else {
+        moves::abort(&mut conn, &owner, &host, caller.actor(), None).await?
+    };
+    let done = conn.done(done).await?;
+    if let Some(queue) = &done.queue {
+        app.hints().add(queue, 1);
+    }
+    Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
+}
+
+/// Parks an instance.
+pub(in crate::dashboard) async fn park(
+    State(app): State<App>,
+    ask: Ask,
+    place: Place,
+    sent: Result<Form<Plain>, FormRejection>,
+) -> Result<Response, Failure> {
+    set_parked(&app, &ask, place, sent?, true).await
+}
+
+/// Lets a parked instance run again.
+pub(in crate::dashboard) async fn wake(
+    State(app): State<App>,
+    ask: Ask,
+    place: Place,
+    sent: Result<Form<Plain>, FormRejection>,
+) -> Result<Response, Failure> {
+    set_parked(&app, &ask, place, sent?, false).await
+}
+
+async fn set_parked(
+    app: &App,
+    ask: &Ask,
+    Path((owner, host)): Place,
+    Form(sent): Form<Plain>,
+    parked: bool,
+) -> Result<Response, Failure> {
+    let (owner, host) = named(owner, host)?;
+    let caller = act::sender(app, ask, &sent.csrf, Permission::MovesWrite).await?;
+    let mut conn = db::session(app.pool()).await?;
+    instances::set_parked(&mut conn, &owner, &host, parked, caller.actor()).await?;
+    conn.done(()).await?;
+    Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
+}

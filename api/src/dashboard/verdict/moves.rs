@@ -1,0 +1,35 @@
+//! What a move or a landing says of those who must act.
+
+use domain::instances::moves::Move;
+use domain::instances::why::HeldLanding;
+
+use super::{Row, Severity};
+use crate::dashboard::instance;
+
+/// A move is loud only where somebody must act before it goes on (M-056).
+pub(super) fn row(m: &Move) -> Option<Row> {
+    let obstacle = m.status.obstacle.as_ref().filter(|obstacle| obstacle.permanent)?;
+    Some(Row {
+        severity: Severity::Problem,
+        title: format!("The move of {} to {} waits for a person: {}", m.host, m.to, obstacle.message),
+        text: format!("It goes on by itself once this is put right ({}).", obstacle.code),
+        since: m.status.obstacle_since,
+        link: Some((instance::address(m.app.as_str(), m.host.as_str()), "What to do".to_owned())),
+    })
+}
+
+/// A landing that is held up is an instance that nobody serves.
+pub(super) fn landing(it: &HeldLanding) -> Row {
+    let (severity, text) = if it.held.permanent {
+        (Severity::Problem, "Nobody serves it, and somebody must act before it goes on")
+    } else {
+        (Severity::Warning, "Nobody serves it meanwhile; it is tried again by itself")
+    };
+    Row {
+        severity,
+        title: format!("The landing of {} in {} is held up: {}", it.host, it.region, it.held.message),
+        text: format!("{text} ({}).", it.held.code),
+        since: Some(it.held.since),
+        link: Some((instance::address(it.app.as_str(), it.host.as_str()), "What to do".to_owned())),
+    }
+}
