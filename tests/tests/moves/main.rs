@@ -11,6 +11,7 @@ mod record;
 mod remains;
 mod rounds;
 mod scope;
+mod standing;
 mod support;
 mod sweeps;
 mod verb;
