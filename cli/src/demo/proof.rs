@@ -9,8 +9,8 @@ use sandbox::s3::Call;
 use serde::Serialize;
 use wire::{MoveStep, MoveView};
 
-use super::journal::size;
 use super::writer::{Acknowledged, Row};
+use crate::output::size;
 
 /// What the boxes asked of the object store.
 #[derive(Debug, Clone, Copy, Serialize)]

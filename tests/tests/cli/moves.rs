@@ -48,7 +48,7 @@ const LANDED: &str = "update moves set cut_at = '2026-03-14T03:00:00Z', tail_txi
         tail_sha256 = repeat('ab', 32), tail_size = 4096, purge_began_at = '2026-03-14T03:00:02Z',
         finished_at = '2026-03-14T03:00:03Z', outcome = 'moved', landed_at = '2026-03-14T03:00:09.5Z',
         staging_deleted_at = '2026-03-14T03:00:10Z' where state = 'cutting';
-    insert into old_replicas (move_id, instance_id, host, region, bucket, bucket_region, prefix, keep_until)
+    insert into remains (move_id, instance_id, host, region, bucket, bucket_region, prefix, keep_until)
     select id, instance_id, host, 'eu', 'data-eu', 'us-east-1', 'instances/x/', '2026-03-15T03:00:09Z' from moves
      where outcome = 'moved' on conflict do nothing;
     insert into move_steps (move_id, job_id, fence, step, started_at, ended_at, outcome)

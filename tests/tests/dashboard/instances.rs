@@ -121,7 +121,7 @@ async fn a_landing_that_is_held_up_is_a_problem_of_every_page_and_a_finished_mov
              update routes set status = 'landing', node_id = (select id from nodes where identity = 'box-uk'),
                     held = '{\"code\": \"staging_missing\", \"message\": \"nothing is staged\", \"permanent\": true}',
                     held_since = lh_now();
-             insert into old_replicas (move_id, instance_id, host, region, bucket, bucket_region, prefix)
+             insert into remains (move_id, instance_id, host, region, bucket, bucket_region, prefix)
              select id, instance_id, host, 'eu', 'data-eu', 'us-east-1', 'instances/ledger/' from moves",
         )
         .await;
@@ -137,7 +137,7 @@ async fn a_landing_that_is_held_up_is_a_problem_of_every_page_and_a_finished_mov
         .sql(
             "update routes set status = 'serving', held = null, held_since = null;
              update moves set landed_at = cut_at + interval '9.5 seconds', staging_deleted_at = lh_now();
-             update old_replicas set keep_until = '2026-03-15T03:00:09Z'",
+             update remains set keep_until = '2026-03-15T03:00:09Z'",
         )
         .await;
     let id: String =

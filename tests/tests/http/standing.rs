@@ -156,7 +156,7 @@ async fn a_receipt_tells_what_a_move_proved_did_and_left_and_the_next_one_is_pre
                     purge_began_at = '2026-03-14T03:00:02Z', finished_at = '2026-03-14T03:00:03Z', outcome = 'moved',
                     landed_at = '2026-03-14T03:00:09.5Z', staging_deleted_at = '2026-03-14T03:00:10Z';
              update instances set region = 'uk';
-             insert into old_replicas (move_id, instance_id, host, region, bucket, bucket_region, prefix, keep_until)
+             insert into remains (move_id, instance_id, host, region, bucket, bucket_region, prefix, keep_until)
              select id, instance_id, host, 'eu', 'data-eu', 'us-east-1', 'instances/' || host || '/',
                     '2026-03-15T03:00:09.5Z' from moves;
              insert into move_steps (move_id, job_id, fence, step, started_at, ended_at, outcome)

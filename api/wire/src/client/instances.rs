@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
 use crate::{
-    Edges, Instance, InstanceWhy, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, NewInstance, Page, PointRequest, Pointed,
-    Region, RegionRequest, UnstickRequest,
+    Edges, Instance, InstanceWhy, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, NewInstance, Page, PointRequest,
+    Pointed, Region, RegionRequest, UnstickRequest,
 };
 
 /// Which moves to list.

@@ -25,8 +25,10 @@ async fn old_replica(conn: &mut PgConnection, id: MoveId) -> Result<Option<OldRe
         r#"
         select region as "region: RegionCode", bucket, prefix, keep_until, purge_began_at, purged_at,
                receipt as "receipt: Value"
-          from old_replicas
+          from remains
          where move_id = $1
+           -- In its target a move leaves no replica; what may be left there is a staging that never landed.
+           and region = (select m.from_region from moves m where m.id = $1)
         "#,
         id.0,
     )
