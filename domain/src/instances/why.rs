@@ -131,7 +131,9 @@ impl Reason {
 pub fn decide(facts: Facts) -> Why {
     let phase = phase(&facts);
     let mut reasons: Vec<Reason> = silent(&facts, &phase).into_iter().collect();
-    let (permanent, transient): (Vec<_>, Vec<_>) = held_up(&facts, &phase).into_iter().partition(|it| it.permanent);
+    // A move may begin while its instance still lands: what holds that up is what nobody is served for.
+    let held = landing_held(&facts).into_iter().chain(held_up(&facts, &phase));
+    let (permanent, transient): (Vec<_>, Vec<_>) = held.partition(|it| it.permanent);
     reasons.extend(permanent);
     reasons.extend(of_job(&facts, &phase));
     reasons.extend(transient);
@@ -213,18 +215,25 @@ fn held_up(facts: &Facts, phase: &Phase) -> Option<Reason> {
             }
             (obstacle, since)
         }
-        Phase::Landing | Phase::Unplaced => {
-            let held = facts.record.held.clone()?;
-            (Obstacle { code: held.code, message: held.message, permanent: held.permanent }, Some(held.since))
-        }
-        Phase::Serving => return None,
+        Phase::Landing | Phase::Unplaced | Phase::Serving => return None,
     };
+    Some(held_by(facts, obstacle, since))
+}
+
+/// What holds up the landing of the record, in whatever phase.
+fn landing_held(facts: &Facts) -> Option<Reason> {
+    let held = facts.record.held.clone()?;
+    let obstacle = Obstacle { code: held.code, message: held.message, permanent: held.permanent };
+    Some(held_by(facts, obstacle, Some(held.since)))
+}
+
+fn held_by(facts: &Facts, obstacle: Obstacle, since: Option<Timestamp>) -> Reason {
     let (job, until) = facts.job.as_ref().map_or((None, None), |(job, _)| {
         (Some(job.id), (job.run_at > facts.now && job.state == queue::JobState::Scheduled).then_some(job.run_at))
     });
     let todo = advice::of(&obstacle.code, facts);
     let (message, permanent) = (sentence(&obstacle.message), obstacle.permanent);
-    Some(Reason { code: obstacle.code, message, todo, permanent, since, until, job })
+    Reason { code: obstacle.code, message, todo, permanent, since, until, job }
 }
 
 /// Whether an obstacle of a cut or an abort is past: what was noted before the verb, or before a step that went well, is

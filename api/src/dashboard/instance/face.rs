@@ -46,6 +46,9 @@ pub(super) fn sentence(why: &Why) -> String {
                 Some(MoveState::Cutting) => {
                     format!("to {to}. Nobody is served until it has landed: edges answer 503 with Retry-After.")
                 }
+                _ if why.seat.as_ref().is_some_and(|seat| seat.status == "landing") => {
+                    format!("to {to}. Nobody is served: it is still landing in {region}, on {by}.")
+                }
                 _ if parked => format!("to {to}. It is parked in {region}, on {by}, and nobody wakes it for the move."),
                 _ => format!("to {to}. It is served in {region} by {by} as ever; nothing is frozen."),
             }

@@ -244,7 +244,11 @@ fn a_landing_tells_what_holds_it_up_and_that_no_box_takes_it() {
     assert_eq!(codes(asked.clone()), ["staging_missing", "landing"]);
     assert!(why.reasons[0].todo.as_ref().is_some_and(|todo| todo.contains("eu is kept")), "{:?}", why.reasons[0]);
     asked.job = None;
-    assert_eq!(codes(asked), ["staging_missing", "job_missing", "landing"]);
+    assert_eq!(codes(asked.clone()), ["staging_missing", "job_missing", "landing"]);
+    // A move that began meanwhile does not hide that nobody is served.
+    let mut moved = facts(Some(moving(MoveState::Preparing)));
+    (moved.seat, moved.record.held) = (Some(seat("eu", "landing")), asked.record.held);
+    assert_eq!(codes(moved), ["staging_missing", "differs"]);
 }
 
 #[test]
