@@ -49,6 +49,8 @@ alter table routes
     -- Where the child answers; null while it does not run.
     add column address text,
     add constraint routes_held_check check ((held is null) = (held_since is null));
+-- Every page asks whether some landing is held up.
+create index routes_held on routes (host) where held is not null;
 
 -- What a move left behind in a region: its old replica, kept for a while after the landing, or a staging that will never
 -- land. It is purged, with a receipt.
