@@ -1,6 +1,7 @@
 //! The lease protocol, every story of it within bounds: what holds under all guards, and what breaks without each. The
 //! guards that are taken away are those that known queues lack.
 
+mod moves;
 mod protocol;
 mod world;
 
