@@ -245,3 +245,29 @@ async fn a_cut_that_hangs_is_taken_back_before_its_purge_and_never_after() {
     assert_eq!(refused(late), Refusal::PastRecall);
     assert_eq!(fleet.dump().await, before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_begins_only_where_the_instance_is_served_and_never_while_it_lands() {
+    let (fleet, _) = moved().await;
+    // The source's route is there until somebody retires it: the record has left it.
+    let before = fleet.dump().await;
+    assert_eq!(Fleet::refusal(fleet.start_move_to(HOST, "eu").await), Refusal::NotPlaced);
+    assert_eq!(fleet.dump().await, before);
+    // A landing that is held up has its route, and what it lands may be old or half there.
+    let staged = fleet.s3.objects().keys("uk-data", &format!("moves/{HOST}/"));
+    let whole: Vec<_> =
+        staged.iter().map(|key| (key, fleet.s3.objects().get("uk-data", key).expect("an object"))).collect();
+    for key in &staged {
+        fleet.s3.objects().delete("uk-data", key);
+    }
+    fleet.run(&fleet.uk).await.snoozed();
+    let before = fleet.dump().await;
+    assert_eq!(Fleet::refusal(fleet.start_move_to(HOST, "eu").await), Refusal::NotPlaced);
+    assert_eq!(fleet.dump().await, before);
+    for (key, bytes) in whole {
+        fleet.s3.objects().put("uk-data", key, &bytes);
+    }
+    fleet.pass_time(SETTLED).await;
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+    fleet.start_move_to(HOST, "eu").await.expect("it is served, and may move");
+}

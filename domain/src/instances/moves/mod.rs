@@ -265,6 +265,9 @@ async fn start_inside(
         None => None,
     };
     let open = open_of_host(conn, host).await?;
+    // A box that still lands the record has a route, and perhaps an older replica: nothing moves before it serves.
+    let route = super::store::landing::route(conn, host).await?;
+    let node = record.node.filter(|_| route.is_some_and(|route| route.status == "serving"));
     let movable = policy::Movable {
         kind: record.kind,
         backing: &record.backing,
@@ -274,10 +277,10 @@ async fn start_inside(
         hibernate: record.hibernate,
         region: &record.region,
         open: open.as_ref().map(|open| (&open.to, &open.state)),
-        placed: record.node.is_some(),
+        placed: node.is_some(),
     };
     policy::gate_move(&movable, to, target.as_ref())?;
-    let (Some(node), Some(code)) = (record.node, code) else { return Err(Refusal::NotPlaced.into()) };
+    let (Some(node), Some(code)) = (node, code) else { return Err(Refusal::NotPlaced.into()) };
     // A purge that has begun ends; one that has not begins no more while this move is in flight.
     if crate::instances::store::residency::is_purging(conn, host, &code).await? {
         return Err(Refusal::Purging(code).into());

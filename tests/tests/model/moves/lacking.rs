@@ -1,21 +1,11 @@
 //! What breaks in the product as it is: guards that it lacks. Each test finds its story while the guard is away; where the
 //! product has it, the test belongs to those of [`super::missing`].
 
-use super::protocol::{CLEAN, Guards, IN_SCOPE, Moves, NO_LEFTOVER, NOT_LOST, NOT_OLD, ONE_WRITER, PROVEN};
+use super::protocol::{CLEAN, Guards, IN_SCOPE, Moves, NO_LEFTOVER, NOT_OLD, ONE_WRITER};
 use super::world::{Act, Ask, Budget};
 use super::{NONE, bounded, counterexample};
 
 const ALL: Guards = Guards::ALL;
-
-/// `POST …/move` asks for a route, not for one that serves: the move copies what its own landing has not finished.
-#[test]
-fn a_move_that_begins_before_its_landing_serves_loses_what_is_written_in_between() {
-    let moves = || bounded(Guards { starts_from_serving: false, ..ALL }, Budget { moves: 2, ..NONE });
-    counterexample(moves(), PROVEN);
-    counterexample(moves(), NOT_OLD);
-    // Where an earlier term left a replica, nobody even has to write in between.
-    counterexample(Moves { left_behind: true, ..moves() }, NOT_LOST);
-}
 
 /// The age of the first sweep is read after the second one: a request may arrive between the two.
 #[test]

@@ -119,3 +119,13 @@ fn a_record_that_is_pointed_away_from_a_box_that_lives_has_two_writers() {
     counterexample(moves(), ONE_WRITER);
     counterexample(moves(), IN_SCOPE);
 }
+
+/// The move would copy what its own landing has not finished.
+#[test]
+fn a_move_that_begins_before_its_landing_serves_loses_what_is_written_in_between() {
+    let moves = || bounded(Guards { starts_from_serving: false, ..ALL }, Budget { moves: 2, ..NONE });
+    counterexample(moves(), PROVEN);
+    counterexample(moves(), NOT_OLD);
+    // Where an earlier term left a replica, nobody even has to write in between.
+    counterexample(Moves { left_behind: true, ..moves() }, NOT_LOST);
+}
