@@ -4,7 +4,7 @@
 //! process, so tests that share a process tell their points apart by the detail (a host, a key).
 
 #[cfg(feature = "failpoints")]
-pub use armed::{Gate, SpecError, arm_from_spec, gate, hit};
+pub use armed::{Gate, SpecError, arm_from_spec, gate, gate_next, hit};
 
 /// Marks an effect. Does nothing in this build.
 #[cfg(not(feature = "failpoints"))]
@@ -31,8 +31,8 @@ mod armed {
 
     #[derive(Debug)]
     enum Action {
-        /// Hold every hit until the gate allows it.
-        Hold { permits: Semaphore, arrived: watch::Sender<usize>, held: AtomicUsize },
+        /// Hold hits, those up to `last`, until the gate allows them.
+        Hold { permits: Semaphore, arrived: watch::Sender<usize>, held: AtomicUsize, last: usize },
         /// Abort the process at this hit, counted from 1.
         Abort { at: usize, hits: AtomicUsize },
     }
@@ -45,8 +45,15 @@ mod armed {
         };
         for point in matching {
             match &point.action {
-                Action::Hold { permits, arrived, held } => {
-                    arrived.send_modify(|count| *count += 1);
+                Action::Hold { permits, arrived, held, last } => {
+                    let mut count = 0;
+                    arrived.send_modify(|arrived| {
+                        *arrived += 1;
+                        count = *arrived;
+                    });
+                    if count > *last {
+                        continue;
+                    }
                     // A closed gate lets everybody pass.
                     match permits.try_acquire() {
                         Ok(permit) => permit.forget(),
@@ -78,8 +85,18 @@ mod armed {
     /// Holds every hit of `name` whose detail contains `detail`, after letting the first `pass` through.
     #[must_use]
     pub fn gate(name: &str, detail: &str, pass: usize) -> Gate {
-        let action =
-            Action::Hold { permits: Semaphore::new(pass), arrived: watch::Sender::new(0), held: AtomicUsize::new(0) };
+        hold(name, detail, pass, usize::MAX)
+    }
+
+    /// Holds the next hit alone; whoever comes through after it is not held.
+    #[must_use]
+    pub fn gate_next(name: &str, detail: &str) -> Gate {
+        hold(name, detail, 0, 1)
+    }
+
+    fn hold(name: &str, detail: &str, pass: usize, last: usize) -> Gate {
+        let (permits, arrived) = (Semaphore::new(pass), watch::Sender::new(0));
+        let action = Action::Hold { permits, arrived, held: AtomicUsize::new(0), last };
         let point = Arc::new(Point { name: name.to_owned(), detail: detail.to_owned(), action });
         ARMED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&point));
         Gate { point }
@@ -177,6 +194,17 @@ mod armed {
             let held = tokio::spawn(hit("test.point", "held: waits"));
             gate.arrived(2).await;
             assert!(!held.is_finished());
+            drop(gate);
+            held.await.unwrap();
+        }
+
+        #[tokio::test]
+        async fn a_gate_of_the_next_hit_holds_no_other() {
+            let gate = gate_next("test.next", "");
+            let held = tokio::spawn(hit("test.next", "first"));
+            gate.arrived(1).await;
+            hit("test.next", "second").await;
+            assert!(gate.is_holding());
             drop(gate);
             held.await.unwrap();
         }

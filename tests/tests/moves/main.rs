@@ -4,6 +4,8 @@ mod abort;
 mod acting;
 mod crash;
 mod cut;
+mod history;
+mod kills;
 mod landing;
 mod live;
 mod race;
