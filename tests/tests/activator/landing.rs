@@ -178,13 +178,17 @@ async fn a_quarantined_file_is_kept_for_people_and_out_of_the_way() {
     let txid = replica_only(&rig, &host).await;
     let prefix = format!("instances/{host}");
     let mut places = Vec::new();
-    for _ in 0..2 {
-        let restored = rig.activator.restore(&host, &prefix, &txid).await.expect("restore");
-        places.push(rig.activator.quarantine(&host, restored.path).await.expect("quarantine"));
+    for other in [false, false, true] {
+        let mut restored = rig.activator.restore(&host, &prefix, &txid).await.expect("restore");
+        if other {
+            restored.sha256 = "ab".repeat(32);
+        }
+        places.push(rig.activator.quarantine(&host, restored).await.expect("quarantine"));
     }
-    assert_ne!(places[0], places[1]);
+    assert_eq!(places[0], places[1], "what a landing comes to at every try is kept once");
+    assert_ne!(places[1], places[2]);
     rig.activator.purge(&host).await.expect("purge");
-    assert!(places.iter().all(|place| rows(place) >= 30), "both are kept");
+    assert!(places.iter().all(|place| rows(place) >= 30), "each is kept");
     assert!(!rig.activator.has_database(&host).expect("look"));
 }
 

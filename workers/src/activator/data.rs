@@ -104,24 +104,18 @@ impl Activator {
         Ok(Purged { removed })
     }
 
-    /// Puts a restored file aside for people, out of the way of every later restore; gives where it is now.
+    /// Puts a restored file aside for people, out of the way of every later restore; gives where it is now. It is named by
+    /// its content: a landing that comes to the same file at every try keeps it once.
     ///
     /// # Errors
     /// [`Error::File`].
-    pub async fn quarantine(&self, host: &Host, restored: PathBuf) -> Result<PathBuf, Error> {
+    pub async fn quarantine(&self, host: &Host, restored: Restored) -> Result<PathBuf, Error> {
         let _mutex = self.lock(host).await;
         let folder = self.files(host).quarantine();
         std::fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-        let mut number = 1;
-        let place = loop {
-            let place = folder.join(format!("{number}.db"));
-            if !place.try_exists().map_err(Error::file(&place))? {
-                break place;
-            }
-            number += 1;
-        };
+        let place = folder.join(format!("{}.db", restored.sha256));
         crate::failpoint::hit("activator.before_quarantine", host.as_str()).await;
-        durable::rename(&restored, &place).map_err(Error::file(&restored))?;
+        durable::rename(&restored.path, &place).map_err(Error::file(&restored.path))?;
         Ok(place)
     }
 

@@ -168,7 +168,7 @@ impl InstanceLand {
             && (restored.sha256 != tail.sha256 || i64::try_from(restored.size) != Ok(tail.size))
         {
             let found = format!("{} bytes of SHA-256 {}", restored.size, restored.sha256);
-            let aside = activator.quarantine(host, restored.path).await;
+            let aside = activator.quarantine(host, restored).await;
             let aside = aside.map_err(|error| Held::of("restore_differs", &error))?;
             let message = format!(
                 "what is restored at {txid} is not the database of the cut: {found}, not {} bytes of SHA-256 {}; it is put \
