@@ -2,8 +2,10 @@
 
 mod abort;
 mod acting;
+mod actors;
 mod crash;
 mod cut;
+mod faults;
 mod history;
 mod kills;
 mod landing;
