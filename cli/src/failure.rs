@@ -86,7 +86,9 @@ fn words(code: Code) -> (Told, &'static str) {
         Code::NoMove => (Detail, "`leasehold instance moves` lists those that are over"),
         Code::MoveNotCutting => (Detail, "`leasehold instance abort` gives up a move that prepares or is ready"),
         Code::MovePastRecall => (Detail, "`leasehold instance why` tells what the landing waits for"),
-        Code::InstanceServed => (Detail, "park the instance first, with `leasehold instance park`"),
+        Code::InstanceServed => {
+            (Detail, "`leasehold instance move` moves it; a box that is dead stands in the way for a minute")
+        }
         Code::RegionPurging => (Detail, "wait a minute or two and try again"),
         Code::MoveNotReady => (
             Detail,

@@ -77,7 +77,7 @@ pub enum Refusal {
     #[error("the cut has begun to delete the source's database: it goes forward only")]
     PastRecall,
     /// Two boxes would write.
-    #[error("node {0} serves the instance and lives: park the instance first, and point it when it has ended")]
+    #[error("node {0} serves the instance and lives: move it instead, or end that box for good first")]
     Serves(NodeId),
     /// Half of it may be gone.
     #[error("what an earlier move left in region {0} is being purged: wait until that is over")]

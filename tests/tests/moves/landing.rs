@@ -244,3 +244,44 @@ async fn a_box_that_dies_in_a_landing_is_replaced_by_another_of_its_region_and_w
     let may = domain::instances::may_start(&mut *fleet.conn().await, fleet.uk.id(), &host(HOST)).await;
     assert!(!may.expect("an answer"), "nor does it start anything");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_stayed_behind_its_replica_is_not_served() {
+    // M-094: another box wrote meanwhile, and this one still has what it had.
+    let fleet = Fleet::writing().await;
+    let parked = fleet.place_parked().await;
+    let stop = async || activator(&fleet.eu).stop(&host(HOST)).await.expect("stopped, and everything is uploaded");
+    stop().await;
+    let names = ["app.db", ".app.db-litestream"];
+    let aside = tempfile::tempdir().expect("a folder");
+    names.iter().for_each(|name| copy(&fleet.file("eu-1", name), &aside.path().join(name)));
+    let before = rows_of(&fleet.database(&fleet.eu)).expect("a database");
+    parked.wake(&fleet).await;
+    fleet.until_rows(&fleet.eu, before + 20).await;
+    let parked = fleet.place_parked().await;
+    stop().await;
+    activator(&fleet.eu).purge(&host(HOST)).await.expect("what it has now is gone");
+    names.iter().for_each(|name| copy(&aside.path().join(name), &fleet.file("eu-1", name)));
+    fleet.sql("delete from routes").await;
+    domain::instances::requeue_landings(&mut *fleet.conn().await).await.expect("a landing is enqueued");
+    fleet.run(&fleet.eu).await.snoozed();
+    assert_eq!(held(&fleet).await, Some(("database_behind".to_owned(), true)));
+    assert_eq!(rows_of(&fleet.database(&fleet.eu)), Some(before), "and it is left as it is");
+    activator(&fleet.eu).purge(&host(HOST)).await.expect("put aside");
+    fleet.pass_time(INTERVAL * 4).await;
+    assert!(land(&fleet, &fleet.eu).await >= before + 20, "the replica is restored");
+    drop(parked);
+}
+
+/// Copies a file, or a folder with all that is in it.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).expect("a folder");
+        for entry in std::fs::read_dir(from).expect("a folder") {
+            let name = entry.expect("an entry").file_name();
+            copy(&from.join(&name), &to.join(&name));
+        }
+    } else {
+        std::fs::copy(from, to).expect("a copy");
+    }
+}

@@ -187,6 +187,9 @@ async fn a_record_that_is_pointed_back_is_restored_from_the_sources_last_checkpo
 async fn a_record_is_pointed_by_hand_only_while_nobody_can_write_it() {
     let fleet = Fleet::writing().await;
     assert!(matches!(refused(point(&fleet, "uk").await), Refusal::Serves(_)), "a box that lives serves it");
+    let parked = fleet.place_parked().await;
+    assert!(matches!(refused(point(&fleet, "uk").await), Refusal::Serves(_)), "its child may still end, or start");
+    parked.wake(&fleet).await;
     assert!(matches!(refused(point(&fleet, "eu").await), Refusal::SameRegion(_)));
     assert!(matches!(refused(point(&fleet, "mars").await), Refusal::RegionUnknown(_)));
     let id = fleet.make_ready().await;

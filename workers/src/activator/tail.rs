@@ -91,6 +91,19 @@ impl Activator {
         Ok(Tail { txid, sha256: restored.sha256, size: restored.size })
     }
 
+    /// The newest transaction of the database on the box's disk, as litestream's own files tell it, 16 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`Error::Absent`], [`Error::Litestream`] where nothing is known of it.
+    pub async fn position(&self, host: &Host) -> Result<String, Error> {
+        let _mutex = self.lock(host).await;
+        if !self.has_database(host)? {
+            return Err(Error::Absent { host: host.clone() });
+        }
+        let files = self.files(host);
+        self.litestream(host, &files).local_txid().await
+    }
+
     /// The newest transaction of a replica below `prefix`, 16 hexadecimal digits: what its listing leads to without a hole.
     ///
     /// # Errors

@@ -122,7 +122,7 @@ impl InstanceLand {
                 };
                 match wanted {
                     Source::Pending(tail) => self.land_pending(arrival, activator, tail).await,
-                    Source::Local => self.land_local(arrival, activator).await,
+                    Source::Local => self.land_local(arrival, activator, has_own).await,
                     Source::Own => self.land_newest(arrival, activator, false).await,
                     Source::Staging | Source::Beginning | Source::Foreign | Source::Missing(_) => {
                         self.land_newest(arrival, activator, true).await

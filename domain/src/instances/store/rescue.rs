@@ -13,7 +13,7 @@ pub(in crate::instances) struct Locked {
     pub(in crate::instances) revision: i64,
     /// The landing that is pending, and the transaction of its cut.
     pub(in crate::instances) pending: Option<(MoveId, String)>,
-    /// The box whose child may run: it serves, and nobody parked it.
+    /// The box whose child may run. One that was parked may still be ending it.
     pub(in crate::instances) serves: Option<NodeId>,
     /// Whether that box was heard lately.
     pub(in crate::instances) lives: bool,
@@ -35,7 +35,6 @@ pub(in crate::instances) async fn lock(
                      from routes r
                     where r.host = i.host
                       and r.status <> 'landing'
-                      and not (i.parked and r.address is null)
                ) as "serves: NodeId",
                exists (
                    select

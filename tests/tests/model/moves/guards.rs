@@ -39,7 +39,7 @@ pub struct Guards {
     pub starts_from_serving: bool,
     /// Whether a second sweep may end an abort is decided before it sweeps.
     pub settles_before_sweeping: bool,
-    /// Parked is taken for down only after the child's proven end.
+    /// Parked is not taken for down: the child may still end, or start.
     pub parks_provenly: bool,
     /// A landing's staging counts as deleted only when nothing sent earlier can arrive any more.
     pub cleans_settled: bool,

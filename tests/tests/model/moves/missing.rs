@@ -129,3 +129,26 @@ fn a_move_that_begins_before_its_landing_serves_loses_what_is_written_in_between
     // Where an earlier term left a replica, nobody even has to write in between.
     counterexample(Moves { left_behind: true, ..moves() }, NOT_LOST);
 }
+
+/// The age of the first sweep is read after the second one: a request may arrive between the two.
+#[test]
+fn an_abort_whose_second_sweep_began_too_early_leaves_what_arrives_late() {
+    let guards = Guards { settles_before_sweeping: false, ..ALL };
+    counterexample(bounded(guards, Budget { aborts: 1, late: 1, ..NONE }), NO_LEFTOVER);
+}
+
+/// The box takes the address from the route before it ends the child, and the door takes that for its end.
+#[test]
+fn a_parked_instance_whose_child_still_ends_has_two_writers_once_it_is_pointed_elsewhere() {
+    let moves = || bounded(Guards { parks_provenly: false, ..ALL }, Budget { parks: 1, points: 1, ..NONE });
+    counterexample(moves(), ONE_WRITER);
+    counterexample(moves(), IN_SCOPE);
+}
+
+/// A box keeps its database when its record is pointed elsewhere, and takes it for the newest when it comes back.
+#[test]
+fn a_box_that_comes_back_lands_its_own_older_database_although_the_replica_is_newer() {
+    let guards = Guards { local_is_last: false, ..ALL };
+    let budget = Budget { points: 4, deaths: 2, ..NONE };
+    counterexample(Moves { nodes: 3, ..bounded(guards, budget) }, NOT_OLD);
+}

@@ -79,8 +79,16 @@ impl InstanceLand {
     }
 
     /// A database that is on the box's disk: served only if it is whole.
-    pub(super) async fn land_local(&self, arrival: &Arrival<'_>, activator: &Activator) -> Result<Done, JobError> {
+    pub(super) async fn land_local(
+        &self,
+        arrival: &Arrival<'_>,
+        activator: &Activator,
+        has_own: bool,
+    ) -> Result<Done, JobError> {
         let checked = self.step(arrival, "check", async {
+            if has_own {
+                self.not_behind(arrival, activator).await?;
+            }
             match activator.check(&arrival.fall.host).await {
                 Ok(Ok(())) => Ok(json!({})),
                 Ok(Err(damage)) => {
@@ -94,6 +102,23 @@ impl InstanceLand {
             return Ok(held);
         }
         self.serve(arrival).await
+    }
+
+    /// A database that stayed behind on this box while another one wrote is not the instance any more: the replica tells.
+    async fn not_behind(&self, arrival: &Arrival<'_>, activator: &Activator) -> Result<(), Held> {
+        let host = &arrival.fall.host;
+        let here = activator.position(host).await.map_err(|error| Held::of("database_unknown", &error))?;
+        let there = activator.newest(host, &format!("instances/{host}")).await;
+        let there = there.map_err(|error| Held::of("replica_broken", &error))?;
+        if here >= there {
+            return Ok(());
+        }
+        let message = format!(
+            "the database on this box is at transaction {here}, its replica at {there}: another box wrote since. Put the file \
+             {}/app.db aside, and the replica is restored",
+            host
+        );
+        Err(Held { code: "database_behind", message, permanent: true })
     }
 
     /// Copies the staging over the own replica, and deletes there what the staging does not hold: an older lineage with

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::instances::jobs::move_spec;
-use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, policy};
+use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, Swept, policy};
 use serde_json::{Value, json};
 
 use super::{InstanceMove, Turn, snooze, stands, told};
@@ -25,6 +25,8 @@ impl InstanceMove {
             stands(conn, told(context, begun)?).await?
         };
         let Cas::Set(step) = begun else { return Ok(Turn::Again) };
+        // Before this sweep: what arrives while it runs is only found by one that began late enough.
+        let before = moves::swept(&mut *self.connection().await?, found.id).await.map_err(anyhow::Error::new)?;
         crate::failpoint::hit("abort.before_sweep", found.host.as_str()).await;
         // Nothing is pinned: no round ever began, and nothing was staged.
         let swept = match &found.target {
@@ -52,11 +54,15 @@ impl InstanceMove {
             self.note(found, context, obstacle).await?;
             return Ok(snooze(RETRY));
         }
-        self.clear_when_settled(found, context).await
+        self.clear_when_settled(found, before, context).await
     }
 
-    async fn clear_when_settled(&self, found: &Move, context: &JobContext) -> Result<Turn, JobError> {
-        let before = moves::swept(&mut *self.connection().await?, found.id).await.map_err(anyhow::Error::new)?;
+    async fn clear_when_settled(
+        &self,
+        found: &Move,
+        before: Option<Swept>,
+        context: &JobContext,
+    ) -> Result<Turn, JobError> {
         let tuning = self.node.config().tuning;
         let settled =
             |loose| policy::second_sweep_after(move_spec().lease, tuning.request_timeout, tuning.copy_timeout, loose);
