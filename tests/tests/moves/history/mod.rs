@@ -23,8 +23,8 @@ use crate::support::{Fleet, HOST, app, host};
 
 /// Histories in an ordinary run.
 const CASES: u64 = 3;
-/// Of as many cases of a queue's model, one history: it takes seconds.
-const CASES_A_HISTORY: u64 = 5;
+/// Of as many cases of the queue's model, one history: it takes some ten seconds.
+const CASES_A_HISTORY: u64 = 10;
 /// Steps of a history.
 const STEPS: usize = 40;
 struct World {
