@@ -40,7 +40,7 @@ async fn land(fleet: &Fleet, node: &NodeContext) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_staging_that_is_not_the_one_of_the_cut_is_never_served_and_is_kept() {
     // M-097, M-128: damaged, or an older state that restores with every check passed.
-    for damage in ["corrupt", "older"] {
+    for damage in ["corrupt", "truncated", "older"] {
         let (fleet, id) = flipped().await;
         let objects = fleet.s3.objects();
         let newest = staged(&fleet).into_iter().rfind(|key| key.contains("/0000/")).expect("raw files");
@@ -50,12 +50,14 @@ async fn a_staging_that_is_not_the_one_of_the_cut_is_never_served_and_is_kept() 
                 let middle = bytes.len() / 2;
                 bytes[middle..].fill(0);
             });
+        } else if damage == "truncated" {
+            objects.corrupt("uk-data", &newest, |bytes| bytes.truncate(bytes.len() / 2));
         } else {
             objects.delete("uk-data", &newest);
         }
         fleet.run(&fleet.uk).await.snoozed();
         let (code, permanent) = held(&fleet).await.expect("held up, and it says why");
-        let expected = if damage == "corrupt" { "restore_failed" } else { "staging_differs" };
+        let expected = if damage == "older" { "staging_differs" } else { "restore_failed" };
         assert_eq!((code.as_str(), permanent), (expected, true));
         assert!(!fleet.database(&fleet.uk).exists(), "{damage}: no database");
         assert!(activator(&fleet.uk).running(&host(HOST)).is_none(), "{damage}: nothing runs");
