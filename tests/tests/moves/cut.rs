@@ -147,3 +147,29 @@ async fn a_child_that_does_not_end_blocks_the_cut_visibly_and_nothing_is_lost() 
     assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "once somebody ended it");
     assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_damaged_long_ago_is_found_while_the_database_is_still_there() {
+    // M-068: names and positions are whole, and what an older object holds is not.
+    let fleet = Fleet::writing().await;
+    let id = fleet.make_ready().await;
+    let objects = fleet.s3.objects();
+    let prefix = format!("instances/{HOST}/");
+    let oldest = objects.keys("eu-data", &prefix).into_iter().next_back().expect("a replica");
+    let whole = objects.get("eu-data", &oldest).expect("an object");
+    objects.corrupt("eu-data", &oldest, |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle..].fill(0);
+    });
+    fleet.cut().await;
+    fleet.run(&fleet.eu).await.snoozed();
+    assert_eq!(fleet.obstacle(id).await.map(|(code, _)| code).as_deref(), Some("tail_unproven"));
+    let found = fleet.read_move(id).await;
+    assert_eq!((found.tail, found.purge_began_at), (None, None));
+    let rows = rows_of(&fleet.database(&fleet.eu)).expect("the database is still there");
+    objects.put("eu-data", &oldest, &whole);
+    fleet.pass_time(crate::support::INTERVAL).await;
+    assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "repaired, it goes on");
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+    assert!(rows_of(&fleet.database(&fleet.uk)).is_some_and(|there| there >= rows));
+}

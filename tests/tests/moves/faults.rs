@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::ids::MoveId;
@@ -72,9 +72,14 @@ async fn an_object_that_changes_between_the_final_copy_and_its_listing_flips_not
     for key in rest.into_iter().chain(raw.into_iter().rev().step_by(every)) {
         let whole = fleet.s3.objects().get("eu-data", &key).expect("an object");
         let (objects, prefix, changed) = (fleet.s3.objects(), prefix.clone(), key.clone());
-        let (size, listings) = (whole.len(), AtomicU64::new(0));
+        // Something to delete, so that the delta lists more than once.
+        fleet.s3.objects().put("uk-data", &format!("moves/{HOST}/{}", crate::support::ltx(8, 1, 1)), b"stale");
+        let (size, listings, begun) = (whole.len(), AtomicU64::new(0), AtomicBool::new(false));
         fleet.s3.faults().on("ListObjectsV2", move |call| {
-            if call.bucket == "eu-data" && call.key == prefix {
+            // The target's listing is the delta's alone: what proves the tail lists and restores the source's, and is done.
+            if call.bucket == "uk-data" {
+                begun.store(true, Ordering::SeqCst);
+            } else if call.key == prefix && begun.load(Ordering::SeqCst) {
                 // Of equal size: only the ETag tells.
                 let byte = if listings.fetch_add(1, Ordering::SeqCst) % 2 == 0 { b'!' } else { b'?' };
                 objects.put("eu-data", &changed, &vec![byte; size]);

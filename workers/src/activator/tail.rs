@@ -91,6 +91,24 @@ impl Activator {
         Ok(Tail { txid, sha256: restored.sha256, size: restored.size })
     }
 
+    /// As [`Activator::prove_tail`], and then restores the replica at that transaction beside the database, and compares: an
+    /// object that was damaged long ago is found while the database is still here.
+    ///
+    /// # Errors
+    /// As [`Activator::prove_tail`]; [`Error::Litestream`] for a replica that does not restore, [`Error::Tail`] for one that
+    /// restores to another file.
+    pub async fn rehearse(&self, host: &Host) -> Result<Tail, Error> {
+        let tail = self.prove_tail(host).await?;
+        let restored = self.restore(host, &format!("instances/{host}"), &tail.txid).await?;
+        durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
+        if (&restored.sha256, restored.size) != (&tail.sha256, tail.size) {
+            let found = format!("{} bytes of SHA-256 {}", restored.size, restored.sha256);
+            let why = format!("it restores to {found}, the database has {} bytes of {}", tail.size, tail.sha256);
+            return Err(self.behind(host, why));
+        }
+        Ok(tail)
+    }
+
     /// The newest transaction of the database on the box's disk, as litestream's own files tell it, 16 hexadecimal digits.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ impl Moves {
                 Some(TargetStep::BeginRestore(None))
             }
             Source::Staging => Some(TargetStep::CopyIn(landed)),
-            Source::Beginning | Source::Missing(_) => None,
+            Source::Beginning | Source::Foreign | Source::Missing(_) => None,
         }
     }
 

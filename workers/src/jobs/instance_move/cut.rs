@@ -109,7 +109,9 @@ impl InstanceMove {
             let failed = |error: activator::Error| Stopped::of("tail_unproven", &error);
             let local = activator.has_database(&found.host).map_err(failed)?;
             let tail = if local {
-                activator.prove_tail(&found.host).await
+                // Names and positions say nothing of what older objects hold: before the database goes, what is left of it is
+                // restored once, and must be it. The purge removes the rehearsal with the rest.
+                activator.rehearse(&found.host).await
             } else {
                 activator.prove_replica(&found.host).await
             };
