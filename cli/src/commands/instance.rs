@@ -14,6 +14,7 @@ use crate::{parse, runtime};
 mod environment;
 mod moves;
 mod receipt;
+mod rescue;
 mod standing;
 mod wait;
 
@@ -53,6 +54,12 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  leasehold instance receipt acme ledger.acme.example\n  \
         leasehold instance receipt acme ledger.acme.example --move 01890a5d-ac96-774b-bcce-b302099a8057")]
     Receipt(Receipt),
+    /// Take back a cut that hangs, before it deletes anything (operators)
+    #[command(after_help = rescue::UNSTICK_HELP)]
+    Unstick(rescue::Unstick),
+    /// Point an instance to a region by hand, when a region is gone or a landing cannot end (operators)
+    #[command(after_help = rescue::POINT_HELP)]
+    Point(rescue::Point),
     /// List an instance's moves, newest first, with what the newest round came to
     #[command(after_help = "Example: leasehold instance moves acme ledger.acme.example")]
     Moves(Named),
@@ -157,6 +164,8 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         Command::Move(args) => return moves::begin(context, &api, args),
         Command::Cut(args) => return moves::cut(context, &api, &args),
         Command::Abort(args) => return moves::abort(context, &api, &args),
+        Command::Unstick(args) => return rescue::unstick(context, &api, args),
+        Command::Point(args) => return rescue::point(context, &api, args),
         Command::Moves(of) => moves::list(context, &api, &of)?,
         Command::Park(of) => standing::park(context, &api, &of, true)?,
         Command::Wake(of) => standing::park(context, &api, &of, false)?,

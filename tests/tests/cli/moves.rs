@@ -189,3 +189,35 @@ async fn the_help_of_cut_says_that_the_tenant_freezes_and_what_the_freeze_must_c
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks/moves.md")).unwrap();
     assert!(page.contains("## The frozen window"), "the section that the help names");
 }
+
+#[tokio::test]
+async fn the_operators_verbs_want_the_host_typed_again_and_tell_what_is_given_up() {
+    let system = served().await;
+    let cli = &system.cli;
+    let begun = cli.run(&["instance", "move", APP, HOST, "uk"]).await;
+    assert_eq!(begun.code, Some(0), "{}", begun.err);
+    sql(&system, "update moves set state = 'cutting', ready_at = lh_now()").await;
+    let wrong = cli.run(&["instance", "unstick", APP, HOST, "--confirm", "other", "--reason", "it hangs"]).await;
+    assert_eq!(wrong.code, Some(2), "{}", wrong.err);
+    assert!(wrong.err.contains(HOST), "it says what to type: {}", wrong.err);
+    let back = cli.run(&["instance", "unstick", APP, HOST, "--confirm", HOST, "--reason", "it hangs"]).await;
+    assert_eq!(back.code, Some(0), "{}", back.err);
+    assert!(back.out.contains("aborting"), "{}", back.out);
+    let late = cli.run(&["instance", "unstick", APP, HOST, "--confirm", HOST, "--reason", "again"]).await;
+    assert_eq!(late.code, Some(5), "{}", late.err);
+
+    sql(
+        &system,
+        "update moves set finished_at = lh_now(), outcome = 'moved', state = 'cutting', purge_began_at = lh_now(),
+                          tail_txid = '000000000000a3f1', tail_sha256 = repeat('ab', 32), tail_size = 1;
+         update instances set region = 'uk', pending_landing_to = 'uk', pending_landing_move = (select id from moves);
+         delete from routes",
+    )
+    .await;
+    let point = ["instance", "point", APP, HOST, "eu", "--confirm", HOST, "--reason", "uk is gone"];
+    let pointed = cli.run(&point).await;
+    assert_eq!(pointed.code, Some(0), "{}", pointed.err);
+    assert!(pointed.out.contains("from uk to eu") && pointed.out.contains("000000000000a3f1"), "{}", pointed.out);
+    let same = cli.run(&point).await;
+    assert_eq!(same.code, Some(5), "{}", same.err);
+}
