@@ -11,7 +11,7 @@ BIN = $(CARGO_TARGET_DIR)/debug
 .PHONY: help demo dev build test check fmt fit lint doc sqlx sqlx-check deny bench mutants soak ci tools
 
 help:
-	@echo "make demo      one real move, then a storm over the queue, from nothing to their proofs"
+	@echo "make demo      an instance moved there and back, then a storm over the queue, from nothing to their proofs"
 	@echo "make dev       the whole stack on this machine until Ctrl-C: http://127.0.0.1:7070"
 	@echo "make test      every test, from nothing"
 	@echo "make check     layout, lints, docs, queries, licences"
