@@ -151,6 +151,7 @@ async fn an_abort_of_many_keys_names_those_that_the_store_keeps_and_goes_on() {
     }
     finish(&fleet, id).await;
     assert_eq!(staged(&fleet), Vec::<String>::new());
+    assert_eq!(fleet.obstacle(id).await, None, "nothing holds up what is over");
 }
 
 #[tokio::test]

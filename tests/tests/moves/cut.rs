@@ -145,6 +145,7 @@ async fn a_child_that_does_not_end_blocks_the_cut_visibly_and_nothing_is_lost() 
     tests::activator::kill_all(&fleet.folder.path().join("eu-1/instances"));
     fleet.pass_time(crate::support::INTERVAL).await;
     assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "once somebody ended it");
+    assert_eq!(fleet.obstacle(id).await, None, "nothing holds up what is over");
     assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
 }
 

@@ -104,7 +104,9 @@ pub(in crate::instances::moves) async fn end_moved(
     sqlx::query_scalar!(
         r#"
         update moves
-           set finished_at = (select lh_now()), outcome = 'moved'
+           set finished_at = (select lh_now()), outcome = 'moved',
+               -- What held it up does no longer.
+               status = status - 'obstacle' - 'obstacle_since'
          where id = $1
            and state = 'cutting'
            and finished_at is null
@@ -188,7 +190,8 @@ pub(in crate::instances::moves) async fn end_aborted(conn: &mut PgConnection, id
     let done = sqlx::query!(
         r#"
         update moves
-           set finished_at = (select lh_now()), outcome = 'aborted', staging_deleted_at = (select lh_now())
+           set finished_at = (select lh_now()), outcome = 'aborted', staging_deleted_at = (select lh_now()),
+               status = status - 'obstacle' - 'obstacle_since'
          where id = $1
            and state = 'aborting'
            and finished_at is null
