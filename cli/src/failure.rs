@@ -94,10 +94,9 @@ fn words(code: Code) -> (Told, &'static str) {
             Detail,
             "wait until it is ready; `leasehold instance why` tells what is left, what holds it up and what to do",
         ),
-        Code::NotPlaced => (
-            Detail,
-            "try again when `leasehold instance show` names an observed region; `leasehold worker list` shows the boxes",
-        ),
+        Code::NotPlaced => {
+            (Detail, "`leasehold instance why` tells what it waits for; `leasehold worker list` shows the boxes")
+        }
         Code::HostTaken => (Detail, "choose another host, or look at the present one with `leasehold instance show`"),
         Code::RegionInUse => (
             Detail,

@@ -88,7 +88,7 @@ codes! {
     /// What an earlier move left in the region is being purged.
     RegionPurging = "region_purging", 409, "The region's old copy is being purged";
     /// No box serves the instance yet.
-    NotPlaced = "not_placed", 409, "No box has taken the instance yet";
+    NotPlaced = "not_placed", 409, "No box serves the instance yet";
     /// A record of the host exists already.
     HostTaken = "host_taken", 409, "The host is taken";
     /// The region's bucket cannot change while something uses it.

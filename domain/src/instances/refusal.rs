@@ -91,7 +91,7 @@ pub enum Refusal {
         found: i64,
     },
     /// No box serves it yet, so none could carry the move out.
-    #[error("no box has taken this instance yet: try again when its observed_region is set")]
+    #[error("no box serves this instance yet: try again when one does")]
     NotPlaced,
     /// Another record carries the host.
     #[error("a record of this host exists already")]

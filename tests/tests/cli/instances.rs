@@ -15,7 +15,7 @@ async fn define(system: &System, code: &str, armed: bool) {
     assert_eq!(ended.code, Some(0), "{}", ended.err);
 }
 
-/// The worker of a box. Its object store is away: what is tested here never asks it.
+/// The worker of a box. Its object store is away: what it lands stays held up.
 async fn start_box(system: &System, code: &str) -> Running {
     let (identity, bucket) = (format!("box-{code}"), format!("data-{code}"));
     let folder = system.cli.folder().join(&identity);
@@ -60,10 +60,15 @@ async fn an_instance_is_registered_shown_and_moved_once() {
     assert!(created.get("move").is_none());
     let again = cli.run(&["instance", "create", "acme", host, "--region", "eu"]).await;
     assert_eq!(again.code, Some(5), "the host is taken: {}", again.err);
-    until("a box serves it", LIMIT, || async {
+    until("a box has taken it", LIMIT, || async {
         (cli.json(&["instance", "show", "acme", host]).await["observed_region"] == "eu").then_some(())
     })
     .await;
+    let held = cli.run(&["instance", "move", "acme", host, "uk"]).await;
+    assert_eq!(held.code, Some(5), "its store is away, so it is not served yet: {}", held.err);
+    assert!(held.err.contains("not_placed"), "{}", held.err);
+    let serve = "update routes set status = 'serving', held = null, held_since = null";
+    sqlx::raw_sql(serve).execute(system.database.pool()).await.expect("the test's statement");
     assert!(cli.run(&["instance", "list", "acme"]).await.out.contains(host));
     assert_eq!(cli.run(&["instance", "list", "other"]).await.out, "no instances\n");
 
