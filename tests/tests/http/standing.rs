@@ -1,5 +1,6 @@
 //! Why an instance is where it is, whether it runs, and what a move left: over HTTP (M-034, M-114).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -179,6 +180,38 @@ async fn a_receipt_tells_what_a_move_proved_did_and_left_and_the_next_one_is_pre
     fleet.create(&new_instance("two.acme.example", "eu")).await;
     let two = fleet.client().instance_why(APP, "two.acme.example").await.expect("an answer");
     assert_eq!((two.moving, two.predicted_freeze_ms), (None, None));
+}
+
+/// Every code by which the jobs of moves say what holds them up, as it stands in their sources.
+fn codes_of_jobs() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workers/src/jobs");
+    let files = ["instance_move.rs", "instance_move/abort.rs", "instance_move/cut.rs", "instance_land.rs"];
+    let files = files.into_iter().chain(["instance_land/restore.rs", "sweep.rs"]);
+    let begins = [
+        "code: \"",
+        "Held::of(\"",
+        "Stopped::of(\"",
+        "stopped(\"",
+        "hold(arrival, \"",
+        "blocked(found, context, \"",
+        "blocked(&found, context, \"",
+    ];
+    let mut codes = BTreeSet::new();
+    for file in files {
+        let source = std::fs::read_to_string(folder.join(file)).expect("a source");
+        for begin in begins {
+            codes.extend(source.split(begin).skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+        }
+    }
+    codes
+}
+
+#[test]
+fn whatever_a_job_of_a_move_says_holds_it_up_is_known_to_why() {
+    let codes = codes_of_jobs();
+    assert!(codes.len() > 20 && codes.contains("prefix_occupied"), "{codes:?}");
+    let unknown: Vec<&String> = codes.iter().filter(|code| !OBSTACLES.contains(&code.as_str())).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]

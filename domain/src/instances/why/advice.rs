@@ -115,6 +115,18 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
             "Read the message: a damaged object is replaced from {from}, which keeps its replica; a full disk is freed. It \
              is tried again by itself."
         ),
+        "database_behind" => format!(
+            "Move app.db out of instances/{host} of {on_box}'s data folder and keep it: the next try restores the replica, \
+             which is newer."
+        ),
+        "database_unknown" => format!(
+            "Read litestream's log in instances/{host} of {on_box}'s data folder. If it cannot be helped, move app.db away \
+             and keep it: the next try restores the replica."
+        ),
+        "prefix_occupied" => format!(
+            "Find out whose data is below instances/{host} and moves/{host} in the bucket of {from}, and in instances/{host} \
+             of {on_box}'s data folder. Move it away: the record then begins anew."
+        ),
         "database_damaged" => format!(
             "Move app.db out of instances/{host} of {on_box}'s data folder and keep it: the next try restores the replica."
         ),

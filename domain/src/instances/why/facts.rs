@@ -12,7 +12,7 @@ use crate::queue;
 pub const STEPS: u16 = 20;
 
 /// Every code by which a box says what holds a move, a cut, an abort or a landing up. Newer boxes may know more.
-pub const OBSTACLES: [&str; 46] = [
+pub const OBSTACLES: [&str; 49] = [
     // Rounds.
     "busy",
     "source_empty",
@@ -64,6 +64,9 @@ pub const OBSTACLES: [&str; 46] = [
     "restore_failed",
     "restore_differs",
     "database_damaged",
+    "database_behind",
+    "database_unknown",
+    "prefix_occupied",
 ];
 
 /// What is read before the answer is decided.
