@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use domain::authority::IdentityKind;
-use domain::ids::{AppName, Host, MoveId, RegionCode};
-use domain::instances;
-use domain::instances::moves::{self, Accepted, Filter, MoveState, Wish};
+use domain::ids::{AppName, Host, MoveId, QueueName, RegionCode};
+use domain::instances::moves::{self, Filter, MoveState, Wish};
+use domain::instances::{self, Record, RecordMove};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
@@ -102,14 +102,7 @@ pub(super) async fn cut(
     Path((name, host)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let (owner, host) = visible(&caller, &name, &host)?;
-    let if_revision = precondition::expected(&headers)?;
-    let act = async || {
-        let mut conn = domain::db::session(app.pool()).await?;
-        let done = moves::cut(&mut conn, &owner, &host, caller.actor(), if_revision).await?;
-        Ok(accepted(&app, &conn.done(done).await?))
-    };
-    with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+    steer(&app, &caller, (&name, &host), &headers, Steer::Cut).await
 }
 
 /// Ends a move that is not being cut: everything that is staged is deleted, twice, and then the record has no move.
@@ -129,25 +122,47 @@ pub(super) async fn abort(
     Path((name, host)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let (owner, host) = visible(&caller, &name, &host)?;
-    let if_revision = precondition::expected(&headers)?;
-    let act = async || {
-        let mut conn = domain::db::session(app.pool()).await?;
-        let done = moves::abort(&mut conn, &owner, &host, caller.actor(), if_revision).await?;
-        Ok(accepted(&app, &conn.done(done).await?))
-    };
-    with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+    steer(&app, &caller, (&name, &host), &headers, Steer::Abort).await
 }
 
-fn accepted(app: &App, done: &Accepted) -> Response {
-    if let Some(queue) = &done.queue {
+/// A verb on a move in flight.
+#[derive(Debug, Clone, Copy)]
+enum Steer {
+    Cut,
+    Abort,
+}
+
+async fn steer(
+    app: &App,
+    caller: &Caller,
+    (name, host): (&str, &str),
+    headers: &HeaderMap,
+    verb: Steer,
+) -> Result<Response, Failure> {
+    let (owner, host) = visible(caller, name, host)?;
+    let if_revision = precondition::expected(headers)?;
+    let act = async || {
+        let mut conn = domain::db::session(app.pool()).await?;
+        let done = match verb {
+            Steer::Cut => moves::cut(&mut conn, &owner, &host, caller.actor(), if_revision).await?,
+            Steer::Abort => moves::abort(&mut conn, &owner, &host, caller.actor(), if_revision).await?,
+        };
+        let done = conn.done(done).await?;
+        Ok(accepted(app, done.id, done.queue.as_ref(), &done.moving, &done.record))
+    };
+    with_record(app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+}
+
+/// The answer to a verb that was taken: the record's move, where it can be watched, and the record's revision.
+fn accepted(app: &App, id: MoveId, queue: Option<&QueueName>, moving: &RecordMove, record: &Record) -> Response {
+    if let Some(queue) = queue {
         app.hints().add(queue, 1);
     }
-    let mut response = (StatusCode::ACCEPTED, Json(&done.moving)).into_response();
-    if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", done.id)) {
+    let mut response = (StatusCode::ACCEPTED, Json(moving)).into_response();
+    if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{id}")) {
         response.headers_mut().insert(LOCATION, place);
     }
-    precondition::mark(response.headers_mut(), done.record.revision.unwrap_or_default());
+    precondition::mark(response.headers_mut(), record.revision.unwrap_or_default());
     response
 }
 
@@ -162,13 +177,7 @@ async fn start_once(
     let mut conn = domain::db::session(app.pool()).await?;
     let started = moves::start_if(&mut conn, owner, host, region, caller.actor(), wish).await?;
     let started = conn.done(started).await?;
-    app.hints().add(&started.queue, 1);
-    let mut response = (StatusCode::ACCEPTED, Json(&started.moving)).into_response();
-    if let Ok(place) = HeaderValue::from_str(&format!("/v1/moves/{}", started.id)) {
-        response.headers_mut().insert(LOCATION, place);
-    }
-    precondition::mark(response.headers_mut(), started.record.revision.unwrap_or_default());
-    Ok(response)
+    Ok(accepted(app, started.id, Some(&started.queue), &started.moving, &started.record))
 }
 
 #[derive(Debug, Deserialize)]
