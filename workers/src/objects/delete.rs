@@ -7,6 +7,9 @@ use super::{Error, ObjectStore, Op};
 /// S3's bound for one `DeleteObjects`.
 const BATCH: usize = 1_000;
 
+/// A key, and the version of it that is meant, if not the present one.
+pub(super) type Named<'a> = (&'a str, Option<&'a str>);
+
 /// A key that the store did not delete, although it answered the batch with 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyError {
@@ -33,7 +36,17 @@ impl ObjectStore {
     }
 
     async fn delete_batch(&self, bucket: &str, keys: &[String]) -> Result<Vec<KeyError>, Error> {
-        let objects: Result<Vec<_>, _> = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build()).collect();
+        let named: Vec<Named<'_>> = keys.iter().map(|key| (key.as_str(), None)).collect();
+        // Boxed: a pass is a deep future, and a batch of deletes is rare.
+        Box::pin(self.delete_named(bucket, &named)).await
+    }
+
+    /// Deletes at most 1,000 objects, or versions of some, in one request; gives those that the store refused.
+    pub(super) async fn delete_named(&self, bucket: &str, named: &[Named<'_>]) -> Result<Vec<KeyError>, Error> {
+        let one = |(key, version): &Named<'_>| {
+            ObjectIdentifier::builder().key(*key).set_version_id(version.map(str::to_owned)).build()
+        };
+        let objects: Result<Vec<_>, _> = named.iter().map(one).collect();
         let delete = objects.and_then(|objects| Delete::builder().set_objects(Some(objects)).quiet(true).build());
         let delete = delete.map_err(|error| Error::Refused { op: Op::Delete, code: error.to_string() })?;
         let request = self.client.delete_objects().bucket(bucket).delete(delete);

@@ -1,6 +1,6 @@
 //! Versioned buckets: a delete there hides an object and keeps its bytes.
 
-use aws_sdk_s3::types::{BucketVersioningStatus, Delete, ObjectIdentifier};
+use aws_sdk_s3::types::BucketVersioningStatus;
 
 use super::{Error, KeyError, ObjectStore, Op};
 
@@ -73,7 +73,12 @@ impl ObjectStore {
             if let Some((key, _)) = named.iter().find(|(key, _)| !key.starts_with(prefix)) {
                 return Err(Error::Refused { op: Op::Versions, code: format!("a key outside the prefix: {key}") });
             }
-            self.delete_named(bucket, &named, &mut done).await?;
+            if !named.is_empty() {
+                let these: Vec<_> = named.iter().map(|(key, id)| (key.as_str(), id.as_deref())).collect();
+                let refused = self.delete_named(bucket, &these).await?;
+                done.deleted += u64::try_from(named.len() - refused.len().min(named.len())).unwrap_or(u64::MAX);
+                done.refused.extend(refused);
+            }
             let next = (page.next_key_marker, page.next_version_id_marker);
             match page.is_truncated {
                 Some(true) if next.0.is_some() && next != marker => marker = next,
@@ -81,35 +86,5 @@ impl ObjectStore {
                 Some(false) | None => return Ok(done),
             }
         }
-    }
-
-    async fn delete_named(
-        &self,
-        bucket: &str,
-        named: &[(String, Option<String>)],
-        done: &mut VersionsDeleted,
-    ) -> Result<(), Error> {
-        if named.is_empty() {
-            return Ok(());
-        }
-        let one =
-            |(key, id): &(String, Option<String>)| ObjectIdentifier::builder().key(key).set_version_id(id.clone());
-        let objects: Result<Vec<_>, _> = named.iter().map(|named| one(named).build()).collect();
-        let delete = objects.and_then(|objects| Delete::builder().set_objects(Some(objects)).quiet(true).build());
-        let delete = delete.map_err(|error| Error::Refused { op: Op::Delete, code: error.to_string() })?;
-        let request = self.client.delete_objects().bucket(bucket).delete(delete);
-        let answer = self
-            .call(Op::Delete, self.tuning.request_timeout, || async {
-                request.clone().send().await.map_err(|error| Error::from_sdk(Op::Delete, error))
-            })
-            .await?;
-        let refused = answer.errors.unwrap_or_default();
-        done.deleted += u64::try_from(named.len() - refused.len().min(named.len())).unwrap_or(u64::MAX);
-        done.refused.extend(
-            refused
-                .into_iter()
-                .map(|it| KeyError { key: it.key.unwrap_or_default(), code: it.code.unwrap_or_default() }),
-        );
-        Ok(())
     }
 }
