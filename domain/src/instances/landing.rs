@@ -101,7 +101,7 @@ async fn land_inside(conn: &mut PgConnection, lease: Lease, id: InstanceId, node
     }
     let route = match store::landing::route(conn, &place.host).await? {
         Some(route) if route.region != own => {
-            moves::retire_route(conn, &place.host, route.node).await?;
+            moves::retire_route_inside(conn, &place.host, route.node).await?;
             None
         }
         other => other,

@@ -275,6 +275,26 @@ async fn a_database_that_stayed_behind_its_replica_is_not_served() {
     drop(parked);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staging_that_is_all_that_is_left_is_landed_and_then_deleted() {
+    // M-095: no move is pending; somebody put the replica there by hand.
+    let fleet = Fleet::writing().await;
+    activator(&fleet.eu).stop(&host(HOST)).await.expect("stopped, and everything is uploaded");
+    let rows = rows_of(&fleet.database(&fleet.eu)).expect("a database");
+    let parked = fleet.place_parked().await;
+    activator(&fleet.eu).purge(&host(HOST)).await.expect("the box lost its disk");
+    let objects = fleet.s3.objects();
+    for (suffix, bytes) in fleet.content("eu-data", &format!("instances/{HOST}/")) {
+        objects.put("eu-data", &format!("moves/{HOST}/{suffix}"), &bytes);
+        objects.delete("eu-data", &format!("instances/{HOST}/{suffix}"));
+    }
+    fleet.sql("delete from routes").await;
+    domain::instances::requeue_landings(&mut *fleet.conn().await).await.expect("a landing is enqueued");
+    assert_eq!(land(&fleet, &fleet.eu).await, rows);
+    assert_eq!(objects.keys("eu-data", &format!("moves/{HOST}/")), Vec::<String>::new());
+    drop(parked);
+}
+
 /// Copies a file, or a folder with all that is in it.
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     if from.is_dir() {

@@ -327,14 +327,15 @@ impl InstanceMove {
     /// What is left to do of a move that is over: its route, if the record is elsewhere now, and its journal of copies.
     async fn tidy(&self, found: &Move, context: &JobContext) -> Result<Turn, JobError> {
         let mut conn = self.connection().await?;
-        moves::retire_route(&mut conn, &found.host, self.node.id()).await.map_err(anyhow::Error::new)?;
-        stands(conn, ()).await?;
+        let retired = moves::retire_route(&mut conn, context.lease(), &found.host, self.node.id()).await;
+        stands(conn, told(context, retired)?).await?;
         let mut more = true;
         while more {
             context.check()?;
             let mut conn = self.connection().await?;
-            let left = moves::forget_some_keys(&mut conn, found.id, Copies::OfRounds, FORGET_AT_ONCE).await;
-            more = stands(conn, left.map_err(anyhow::Error::new)?).await?;
+            let whose = Copies::OfRounds;
+            let left = moves::forget_some_keys(&mut conn, context.lease(), found.id, whose, FORGET_AT_ONCE).await;
+            more = stands(conn, told(context, left)?).await?;
         }
         Ok(Turn::End(Done::Complete(json!({"outcome": found.outcome, "rounds": found.round}))))
     }

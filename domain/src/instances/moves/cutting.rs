@@ -267,32 +267,53 @@ pub enum Copies {
 /// Removes some rows of the journal of copies of a move that is over (M-118); whether any may be left.
 ///
 /// # Errors
-/// Only the database's.
+/// [`Error::LeaseLost`], or the database's.
 pub async fn forget_some_keys(
     conn: &mut PgConnection,
+    lease: Lease,
     id: MoveId,
     whose: Copies,
     limit: u16,
-) -> Result<bool, sqlx::Error> {
-    Ok(store::cut::forget_some_keys(conn, id, whose == Copies::OfLanding, i64::from(limit)).await? >= u64::from(limit))
-}
-
-/// The route of a host that is no longer this box's to serve (M-072): its record is in another region.
-///
-/// # Errors
-/// Only the database's.
-pub async fn retire_route(conn: &mut PgConnection, host: &Host, node: NodeId) -> Result<bool, Error> {
+) -> Result<bool, Error> {
     let mut tx = conn.begin().await?;
     let done = async {
-        let Some(region) = crate::instances::store::region_of_node(&mut tx, node).await? else { return Ok(false) };
-        let retired = store::cut::retire_route(&mut tx, host, node).await?;
-        if retired {
-            nodes::bump_serial(&mut tx, &region).await?;
-        }
+        let of_landing = whose == Copies::OfLanding;
+        let forgotten = store::cut::forget_some_keys(&mut tx, id, of_landing, i64::from(limit)).await?;
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(forgotten >= u64::from(limit))
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Retires the route of a host that is no longer this box's to serve (M-072): its record is in another region. Whether there
+/// was one.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn retire_route(conn: &mut PgConnection, lease: Lease, host: &Host, node: NodeId) -> Result<bool, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let retired = retire_route_inside(&mut tx, host, node).await?;
+        queue::require_lease(&mut tx, lease).await?;
         Ok::<_, Error>(retired)
     }
     .await;
     db::finish(tx, done).await
+}
+
+/// As [`retire_route`], in the transaction of a caller who checks its lease.
+pub(in crate::instances) async fn retire_route_inside(
+    conn: &mut PgConnection,
+    host: &Host,
+    node: NodeId,
+) -> Result<bool, Error> {
+    let Some(region) = crate::instances::store::region_of_node(conn, node).await? else { return Ok(false) };
+    let retired = store::cut::retire_route(conn, host, node).await?;
+    if retired {
+        nodes::bump_serial(conn, &region).await?;
+    }
+    Ok(retired)
 }
 
 async fn lost<T>(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<T>, Error> {

@@ -30,6 +30,7 @@ pub(in crate::instances) mod store;
 mod tail;
 mod verbs;
 
+pub(in crate::instances) use cutting::retire_route_inside;
 pub use cutting::{
     Copies, Flipped, Swept, begin_purge, begin_step, clear, close_route, cut_by_itself, end_step, flip,
     forget_some_keys, note_swept, record_tail, retire_route, swept,
@@ -268,18 +269,8 @@ async fn start_inside(
     // A box that still lands the record has a route, and perhaps an older replica: nothing moves before it serves.
     let route = super::store::landing::route(conn, host).await?;
     let node = record.node.filter(|_| route.is_some_and(|route| route.status == "serving"));
-    let movable = policy::Movable {
-        kind: record.kind,
-        backing: &record.backing,
-        role: record.role,
-        placement: record.placement.as_deref(),
-        pool: &record.pool,
-        hibernate: record.hibernate,
-        region: &record.region,
-        open: open.as_ref().map(|open| (&open.to, &open.state)),
-        placed: node.is_some(),
-    };
-    policy::gate_move(&movable, to, target.as_ref())?;
+    let in_flight = open.as_ref().map(|open| (&open.to, &open.state));
+    policy::gate_move(&record.movable(in_flight, node.is_some()), to, target.as_ref())?;
     let (Some(node), Some(code)) = (node, code) else { return Err(Refusal::NotPlaced.into()) };
     // A purge that has begun ends; one that has not begins no more while this move is in flight.
     if crate::instances::store::residency::is_purging(conn, host, &code).await? {

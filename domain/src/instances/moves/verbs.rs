@@ -3,8 +3,7 @@
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
-use super::policy::{self, Movable};
-use super::{Move, MoveState, open_of_host, store};
+use super::{Move, MoveState, open_of_host, policy, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, MoveId, QueueName};
 use crate::instances::record::{Record, RecordMove};
@@ -82,17 +81,7 @@ async fn enter_inside(
         return Err(Refusal::Stale { expected, found: record.revision }.into());
     }
     let open = open_of_host(conn, host).await?;
-    policy::gate_record(&Movable {
-        kind: record.kind,
-        backing: &record.backing,
-        role: record.role,
-        placement: record.placement.as_deref(),
-        pool: &record.pool,
-        hibernate: record.hibernate,
-        region: &record.region,
-        open: None,
-        placed: true,
-    })?;
+    policy::gate_record(&record.movable(None, true))?;
     let open: Move = open.ok_or(Refusal::NoMove)?;
     policy::gate_verb(state, &open)?;
     // The record is locked, and whoever changes a move's state locks it first: the gate's look still holds.

@@ -75,6 +75,9 @@ impl InstanceLand {
             return Ok(held);
         }
         let done = self.serve(arrival).await?;
+        if from_staging && matches!(done, Done::Complete(_)) {
+            self.drop_staging(arrival).await?;
+        }
         Ok(done)
     }
 

@@ -48,14 +48,29 @@ impl InstanceLand {
         Ok(Done::Complete(json!({"landed": true, "host": host, "staging_deleted": swept.deleted})))
     }
 
+    /// Deletes a staging that was landed without a move. No row tells of it, so what the store refuses stays, and is told.
+    pub(super) async fn drop_staging(&self, arrival: &Arrival<'_>) -> Result<(), JobError> {
+        let pair = Pair::of_instance(arrival.fall.host.as_str()).map_err(anyhow::Error::new)?;
+        let why = match sweep(&self.node.own().await, pair.staging_prefix(), arrival.context).await {
+            Ok(swept) => swept.obstacle(pair.staging_prefix()).map(|obstacle| obstacle.message),
+            Err(SweepError::Stop(stop)) => return Err(stop),
+            Err(SweepError::Store(error)) => Some(chain(&error)),
+        };
+        if let Some(why) = why {
+            tracing::warn!(host = %arrival.fall.host, "a staging that was landed is left, remove it by hand: {why}");
+        }
+        Ok(())
+    }
+
     /// Removes what the journal of copies says of a landing.
     pub(super) async fn forget_copies(&self, id: MoveId, context: &JobContext) -> Result<(), JobError> {
         let mut more = true;
         while more {
             context.check()?;
             let mut conn = self.connection().await?;
-            let left = moves::forget_some_keys(&mut conn, id, Copies::OfLanding, FORGET_AT_ONCE).await;
-            more = conn.done(left.map_err(anyhow::Error::new)?).await.map_err(anyhow::Error::new)?;
+            let whose = Copies::OfLanding;
+            let left = moves::forget_some_keys(&mut conn, context.lease(), id, whose, FORGET_AT_ONCE).await;
+            more = conn.done(told(context, left)?).await.map_err(anyhow::Error::new)?;
         }
         Ok(())
     }

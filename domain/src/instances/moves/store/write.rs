@@ -5,6 +5,7 @@ use sqlx::PgConnection;
 
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
+use crate::instances::moves::policy::Movable;
 use crate::instances::moves::{MoveState, Status, StoredState};
 use crate::instances::record::{InstanceKind, Role};
 use crate::lease::Lease;
@@ -24,6 +25,27 @@ pub(in crate::instances::moves) struct LockedRecord {
     /// Its revision.
     pub(in crate::instances::moves) revision: i64,
     pub(in crate::instances::moves) node: Option<NodeId>,
+}
+
+impl LockedRecord {
+    /// What the gate of the verbs looks at: the record, beside what is in flight and whether a box serves it.
+    pub(in crate::instances::moves) fn movable<'a>(
+        &'a self,
+        open: Option<(&'a RegionCode, &'a StoredState)>,
+        placed: bool,
+    ) -> Movable<'a> {
+        Movable {
+            kind: self.kind,
+            backing: &self.backing,
+            role: self.role,
+            placement: self.placement.as_deref(),
+            pool: &self.pool,
+            hibernate: self.hibernate,
+            region: &self.region,
+            open,
+            placed,
+        }
+    }
 }
 
 /// The record stays locked until the transaction ends: verbs on one host wait for each other.
