@@ -88,10 +88,7 @@ fn row(it: &Move, now: Now) -> Over {
         glyph,
         age: now.ago(it.landed_at.or(it.finished_at).unwrap_or(it.requested_at)),
         rounds: words::count(it.round.into()),
-        size: it
-            .tail
-            .as_ref()
-            .map_or_else(|| "–".to_owned(), |tail| words::bytes(u64::try_from(tail.size).unwrap_or_default())),
+        size: it.tail.as_ref().map_or_else(|| "–".to_owned(), |tail| words::bytes(tail.size)),
         freeze: freeze.unwrap_or_else(|| "–".to_owned()),
     }
 }

@@ -67,7 +67,7 @@ pub struct Tail {
     /// The SHA-256 of the database file, lower-case hexadecimal.
     pub sha256: String,
     /// The file's size, bytes.
-    pub size: i64,
+    pub size: u64,
 }
 
 /// What a move did and left.

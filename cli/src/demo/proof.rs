@@ -65,7 +65,7 @@ pub(super) struct Leg {
     pub(super) txid: String,
     /// The database at the cut, and as it was restored.
     pub(super) sha256: String,
-    pub(super) bytes: i64,
+    pub(super) bytes: u64,
     /// From the freeze until the first row that the other region acknowledged.
     pub(super) frozen_ms: u64,
     /// From the flip until the record served.
@@ -143,7 +143,7 @@ impl Leg {
             bytes = size(self.copied_bytes),
             txid = self.txid.trim_start_matches('0'),
             sha = &self.sha256[..16],
-            size = size(u64::try_from(self.bytes).unwrap_or(0)),
+            size = size(self.bytes),
             frozen = self.frozen_ms,
             served = self.flip_to_served_ms,
         )

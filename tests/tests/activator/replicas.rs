@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use domain::instances::moves::Tail;
 use sandbox::s3::{Fault, Rule};
 use tests::activator::{BUCKET, identity_in};
-use workers::activator::{Error, Role, Tail};
+use workers::activator::{Error, Role};
 use workers::failpoint;
 
 use crate::rig::{Rig, host, rows};

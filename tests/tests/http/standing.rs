@@ -188,11 +188,10 @@ fn codes_of_jobs() -> BTreeSet<String> {
     let files = ["instance_move.rs", "instance_move/abort.rs", "instance_move/cut.rs", "instance_land.rs"];
     let files = files.into_iter().chain(["instance_land/restore.rs", "sweep.rs"]);
     let begins = [
-        "code: \"",
-        "Held::of(\"",
-        "Stopped::of(\"",
-        "stopped(\"",
-        "hold(arrival, \"",
+        "passing(\"",
+        "lasting(\"",
+        "of_box(\"",
+        "of_restore(\"",
         "blocked(found, context, \"",
         "blocked(&found, context, \"",
     ];

@@ -133,7 +133,7 @@ async fn a_box_that_lost_its_lease_writes_nothing_of_a_move() {
     let before = fleet.dump().await;
     let bucket = crate::support::bucket("uk");
     let key = moves::CopiedKey { key: "k".into(), src_etag: "s".into(), size: 1, copied_etag: "t".into() };
-    let obstacle = moves::Obstacle { code: "busy".into(), message: "busy".into(), permanent: false };
+    let obstacle = moves::Obstacle::passing("busy", "busy");
     let end = moves::RoundEnd {
         outcome: "in_sync",
         numbers: Some(moves::RoundNumbers::default()),

@@ -10,26 +10,15 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use domain::ids::Host;
+use domain::instances::moves::Tail;
 use domain::instances::plan::{KeyPlace, KeyRule, ReplicaKey, Txid};
 use rusqlite::{Connection, OpenFlags};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Activator, Error, durable};
 
 /// How much of a file is read at once.
 const CHUNK: usize = 1 << 20;
-
-/// A database that is down and whose replica holds all of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tail {
-    /// Its last transaction, 16 hexadecimal digits: what a restore is pinned to.
-    pub txid: String,
-    /// SHA-256 of the file, hexadecimal.
-    pub sha256: String,
-    /// Bytes of the file.
-    pub size: u64,
-}
 
 impl Activator {
     /// Proves that the replica of a host carries its database up to the last transaction. The child must be down; no

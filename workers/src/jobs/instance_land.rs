@@ -71,10 +71,17 @@ impl InstanceLand {
             Err(error) => {
                 let message = format!("the store cannot be listed: {}", chain(&error));
                 let permanent = !error.is_worth_a_retry();
-                return self.hold(arrival, "store_unreadable", message, permanent).await;
+                let obstacle = Obstacle { permanent, ..Obstacle::passing("store_unreadable", message) };
+                return self.hold(arrival, obstacle).await;
             }
         };
         let activator = self.node.activator();
+        // What still runs here is of an earlier term: the box was cut off when its record went elsewhere and came back.
+        if let Some(activator) = activator
+            && let Err(error) = activator.stop(&arrival.fall.host).await
+        {
+            return self.hold(arrival, Obstacle::lasting("child_hangs", chain(&error))).await;
+        }
         let local = activator.map_or(Ok(false), |activator| activator.has_database(&arrival.fall.host));
         let local = local.map_err(anyhow::Error::new)?;
         let seen = Seen {
@@ -94,7 +101,7 @@ impl InstanceLand {
                     pair.staging_prefix(),
                     own.bucket
                 );
-                self.hold(arrival, "prefix_occupied", message, true).await
+                self.hold(arrival, Obstacle::lasting("prefix_occupied", message)).await
             }
             Source::Missing(Missing::Staging) => {
                 let message = format!(
@@ -103,7 +110,7 @@ impl InstanceLand {
                     pair.staging_prefix(),
                     own.bucket
                 );
-                self.hold(arrival, "staging_missing", message, true).await
+                self.hold(arrival, Obstacle::lasting("staging_missing", message)).await
             }
             Source::Missing(Missing::Anything) => {
                 let message = format!(
@@ -113,12 +120,12 @@ impl InstanceLand {
                     pair.staging_prefix(),
                     own.bucket
                 );
-                self.hold(arrival, "nothing_to_restore", message, true).await
+                self.hold(arrival, Obstacle::lasting("nothing_to_restore", message)).await
             }
             wanted @ (Source::Pending(_) | Source::Local | Source::Own | Source::Staging) => {
                 let Some(activator) = activator else {
                     let message = "this box cannot restore: it has no litestream (set node.litestream)".to_owned();
-                    return self.hold(arrival, "cannot_restore", message, true).await;
+                    return self.hold(arrival, Obstacle::lasting("cannot_restore", message)).await;
                 };
                 match wanted {
                     Source::Pending(tail) => self.land_pending(arrival, activator, tail).await,
@@ -190,23 +197,17 @@ impl InstanceLand {
     }
 
     /// Says on the route what holds the landing up, and looks again later.
-    async fn hold(
-        &self,
-        arrival: &Arrival<'_>,
-        code: &'static str,
-        message: String,
-        permanent: bool,
-    ) -> Result<Done, JobError> {
+    async fn hold(&self, arrival: &Arrival<'_>, obstacle: Obstacle) -> Result<Done, JobError> {
         let Arrival { fall, context, .. } = *arrival;
-        if fall.held.as_ref().is_none_or(|held| held.code != code) {
+        let Obstacle { code, message, permanent } = &obstacle;
+        if fall.held.as_ref().is_none_or(|held| held.code != *code) {
             tracing::warn!(host = %fall.host, code, permanent, "landing is held up: {message}");
         }
-        let obstacle = Obstacle { code: code.to_owned(), message, permanent };
         let mut conn = self.connection().await?;
         let held = landing::hold(&mut conn, context.lease(), &fall.host, self.node.id(), Some(&obstacle)).await;
         told(context, held)?;
         conn.done(()).await.map_err(anyhow::Error::new)?;
-        Ok(Done::Snooze { after: if permanent { HELD } else { RETRY } })
+        Ok(Done::Snooze { after: if *permanent { HELD } else { RETRY } })
     }
 
     async fn connection(&self) -> Result<Session, JobError> {

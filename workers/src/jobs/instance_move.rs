@@ -27,10 +27,9 @@ use domain::nodes::{self, Bucket};
 use domain::queue::{KindSpec, Operation};
 use serde_json::json;
 use sqlx::PgPool;
-use tokio_util::sync::CancellationToken;
 
+use super::halt::{obstacle_of, pass_until};
 use super::{Done, Environment, Job, JobContext, JobError};
-use crate::chain::chain;
 use crate::mirror::{Mirror, MirrorError, Pair, PassReport};
 use crate::node::NodeContext;
 
@@ -97,7 +96,6 @@ impl InstanceMove {
                 let message = format!("this version does not act on state {:?}: upgrade the worker", state.as_str());
                 self.blocked(&found, context, "state_unknown", message).await
             }
-            Pass::Mirror(MoveState::Ready) if found.cut_auto => self.cut_by_itself(&found, context).await,
             Pass::Mirror(state) => self.mirror(&found, state, context).await,
             Pass::Abort => self.abort(&found, context).await,
             Pass::Cut => self.cut(&found, context).await,
@@ -139,6 +137,10 @@ impl InstanceMove {
                 return self.blocked(found, context, "target_changed", message).await;
             }
         };
+        // Behind the checks of the target: a region that was disarmed meanwhile holds this cut, too.
+        if found.cut_auto && state == MoveState::Ready {
+            return self.cut_by_itself(found, context).await;
+        }
         let pair = match Pair::of_instance(found.host.as_str()) {
             Ok(pair) => pair,
             Err(error) => return self.blocked(found, context, "host_invalid", error.to_string()).await,
@@ -158,7 +160,9 @@ impl InstanceMove {
         };
         let journal = MoveJournal::new(self.pool.clone(), context.clone(), found.id);
         let narrator = Narrator::new(context.clone(), found, round);
-        match self.run_pass(found, &mirror, (&journal, &narrator), context).await {
+        // An abort or a cut waits for no long round.
+        let left = self.no_longer_mirrors(found.id);
+        match pass_until(&mirror, &journal, &narrator, context, left).await {
             Ok(report) => self.after_round(found, state, round, &report, &narrator, context).await,
             Err(error) => self.after_failure(found, round, error, &narrator, context).await,
         }
@@ -227,12 +231,11 @@ impl InstanceMove {
             | MirrorError::Journal(_)
             | MirrorError::Spill(_) => {}
         }
-        let permanent = error.is_permanent();
-        let obstacle = Obstacle { code: error.code().to_owned(), message: chain(&error), permanent };
+        let obstacle = obstacle_of(&error);
         let end = RoundEnd {
             outcome: "failed",
             numbers: None,
-            evidence: json!({"code": obstacle.code, "message": obstacle.message, "permanent": permanent}),
+            evidence: json!({"code": obstacle.code, "message": obstacle.message, "permanent": obstacle.permanent}),
             obstacle: Some(obstacle),
             bearing: Bearing::Failed,
         };
@@ -267,7 +270,7 @@ impl InstanceMove {
         code: &'static str,
         message: String,
     ) -> Result<Turn, JobError> {
-        self.note(found, context, Obstacle { code: code.to_owned(), message, permanent: true }).await?;
+        self.note(found, context, Obstacle::lasting(code, message)).await?;
         Ok(snooze(policy::wait_while_blocked(self.interval())))
     }
 
@@ -286,29 +289,6 @@ impl InstanceMove {
         let mut conn = self.connection().await?;
         told(context, moves::note_obstacle(&mut conn, context.lease(), found.id, obstacle).await)?;
         stands(conn, ()).await
-    }
-
-    /// Runs one pass until its end, or until the job or the worker should stop, or the move leaves the states in which
-    /// rounds run: an abort or a cut waits for no long round.
-    async fn run_pass(
-        &self,
-        found: &Move,
-        mirror: &Mirror,
-        (journal, narrator): (&MoveJournal, &Narrator),
-        context: &JobContext,
-    ) -> Result<PassReport, MirrorError> {
-        let stop = CancellationToken::new();
-        // Boxed: a pass is a deep future, and the job that holds it need not be one.
-        let mut pass = Box::pin(mirror.pass(journal, narrator, &stop));
-        tokio::select! {
-            report = &mut pass => return report,
-            () = context.cancel.cancelled() => {}
-            () = context.draining.cancelled() => {}
-            () = self.no_longer_mirrors(found.id) => {}
-        }
-        // The pass stops between requests and records the copies under way.
-        stop.cancel();
-        pass.await
     }
 
     /// Waits until rounds may no longer run. What cannot be read is looked at again: the pass has its own errors.

@@ -7,6 +7,7 @@ use sqlx::PgPool;
 use crate::node::NodeContext;
 pub use crate::runner::{Done, Job, JobContext, JobError, Registry};
 
+mod halt;
 pub mod instance_land;
 pub mod instance_move;
 pub mod instance_purge;

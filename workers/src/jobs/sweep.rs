@@ -34,12 +34,11 @@ impl Sweep {
             let named = self.refused.iter().map(|one| format!("{:?} ({})", one.key, one.code));
             let named = named.collect::<Vec<_>>().join(", ");
             let message = format!("the store refuses to delete {} keys of {at}, such as {named}", self.refusals);
-            return Some(Obstacle { code: "delete_refused".to_owned(), message, permanent: true });
+            return Some(Obstacle::lasting("delete_refused", message));
         }
-        (!self.empty).then(|| Obstacle {
-            code: "staging_not_empty".to_owned(),
-            message: format!("{at} is not empty after everything in it was deleted: somebody writes there"),
-            permanent: false,
+        (!self.empty).then(|| {
+            let message = format!("{at} is not empty after everything in it was deleted: somebody writes there");
+            Obstacle::passing("staging_not_empty", message)
         })
     }
 }

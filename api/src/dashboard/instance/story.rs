@@ -154,7 +154,7 @@ pub(super) fn receipt(receipt: &Receipt) -> Vec<Fact> {
     if let Some(tail) = &it.tail {
         facts.push(Fact::mono("Cut at txid", tail.txid.clone()));
         facts.push(Fact::mono("Database, SHA-256", tail.sha256.clone()));
-        facts.push(Fact::plain("Its size", words::bytes(u64::try_from(tail.size).unwrap_or_default())));
+        facts.push(Fact::plain("Its size", words::bytes(tail.size)));
     }
     facts.push(Fact::plain("Let be cut", moment(it.cut_at)));
     facts.push(Fact::plain("Given to the target", moment(it.finished_at)));

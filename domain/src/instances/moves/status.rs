@@ -17,6 +17,20 @@ pub struct Obstacle {
     pub permanent: bool,
 }
 
+impl Obstacle {
+    /// Something that may pass by itself.
+    #[must_use]
+    pub fn passing(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), permanent: false }
+    }
+
+    /// Something that somebody must act on.
+    #[must_use]
+    pub fn lasting(code: &str, message: impl Into<String>) -> Self {
+        Self { permanent: true, ..Self::passing(code, message) }
+    }
+}
+
 /// The numbers of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,35 +1,18 @@
 //! From a staging, or a replica, to a database that is proven to be the one that is wanted.
 
+use std::time::Duration;
+
 use domain::instances::landing;
 use domain::instances::moves::Tail;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::{Arrival, InstanceLand};
 use crate::activator::{self, Activator, Restored};
-use crate::chain::chain;
+use crate::jobs::halt::{Halt, pass_until};
 use crate::jobs::instance_move::journal::MoveJournal;
 use crate::jobs::instance_move::told;
 use crate::jobs::{Done, JobError};
 use crate::mirror::{KeyJournal, MemoryJournal, Mirror, Outcome, Pair, Unobserved};
-
-/// Why a landing does not go on by itself right now.
-pub(super) struct Held {
-    code: &'static str,
-    message: String,
-    permanent: bool,
-}
-
-impl Held {
-    fn of(code: &'static str, error: &activator::Error) -> Self {
-        // What litestream or SQLite refused stays as it is until somebody looks; the rest may be the store's moment.
-        let permanent = matches!(
-            error,
-            activator::Error::Litestream { .. } | activator::Error::Database { .. } | activator::Error::Tail { .. }
-        );
-        Self { code, message: chain(error), permanent }
-    }
-}
 
 impl InstanceLand {
     /// The landing of a move: the staging becomes the own replica, nothing else is left in it, and the database that it
@@ -68,7 +51,7 @@ impl InstanceLand {
         let restored = self.step(arrival, "restore", async {
             let prefix = format!("instances/{}", arrival.fall.host);
             let newest = activator.newest(&arrival.fall.host, &prefix).await;
-            let newest = newest.map_err(|error| Held::of("replica_broken", &error))?;
+            let newest = newest.map_err(|error| Halt::of_restore("replica_broken", &error))?;
             self.restore(arrival, activator, &newest, None).await
         });
         if let Some(held) = restored.await? {
@@ -96,9 +79,10 @@ impl InstanceLand {
                 Ok(Ok(())) => Ok(json!({})),
                 Ok(Err(damage)) => {
                     let message = format!("the database on this box is damaged: {}", damage.0);
-                    Err(Held { code: "database_damaged", message, permanent: true })
+                    Err(Halt::lasting("database_damaged", message))
                 }
-                Err(error) => Err(Held::of("database_damaged", &error)),
+                Err(error @ activator::Error::Database { .. }) => Err(Halt::of_restore("database_damaged", &error)),
+                Err(error) => Err(Halt::of_box("database_unknown", &error)),
             }
         });
         if let Some(held) = checked.await? {
@@ -108,11 +92,11 @@ impl InstanceLand {
     }
 
     /// A database that stayed behind on this box while another one wrote is not the instance any more: the replica tells.
-    async fn not_behind(&self, arrival: &Arrival<'_>, activator: &Activator) -> Result<(), Held> {
+    async fn not_behind(&self, arrival: &Arrival<'_>, activator: &Activator) -> Result<(), Halt> {
         let host = &arrival.fall.host;
-        let here = activator.position(host).await.map_err(|error| Held::of("database_unknown", &error))?;
+        let here = activator.position(host).await.map_err(|error| Halt::of_restore("database_unknown", &error))?;
         let there = activator.newest(host, &format!("instances/{host}")).await;
-        let there = there.map_err(|error| Held::of("replica_broken", &error))?;
+        let there = there.map_err(|error| Halt::of_restore("replica_broken", &error))?;
         if here >= there {
             return Ok(());
         }
@@ -121,18 +105,15 @@ impl InstanceLand {
              {}/app.db aside, and the replica is restored",
             host
         );
-        Err(Held { code: "database_behind", message, permanent: true })
+        Err(Halt::lasting("database_behind", message))
     }
 
     /// Copies the staging over the own replica, and deletes there what the staging does not hold: an older lineage with
     /// higher transactions would be restored instead, with every check passed.
-    async fn mirror_in(&self, arrival: &Arrival<'_>, tail: Option<&Tail>) -> Result<Value, Held> {
+    async fn mirror_in(&self, arrival: &Arrival<'_>, tail: Option<&Tail>) -> Result<Value, Halt> {
         let own = self.node.own().await;
-        let pair = Pair::of_landing(arrival.fall.host.as_str()).map_err(|error| Held {
-            code: "host_invalid",
-            message: error.to_string(),
-            permanent: true,
-        })?;
+        let pair = Pair::of_landing(arrival.fall.host.as_str())
+            .map_err(|error| Halt::lasting("host_invalid", error.to_string()))?;
         let mirror =
             Mirror { source: own.clone(), target: own, pairs: vec![pair], settings: self.node.config().mirror.clone() };
         let context = arrival.context;
@@ -140,20 +121,7 @@ impl InstanceLand {
             Some((id, _)) => Box::new(MoveJournal::of_landing(self.pool.clone(), context.clone(), *id)),
             None => Box::new(MemoryJournal::default()),
         };
-        let stop = CancellationToken::new();
-        let mut pass = Box::pin(mirror.pass(journal.as_ref(), &Unobserved, &stop));
-        let report = tokio::select! {
-            report = &mut pass => report,
-            () = context.draining.cancelled() => {
-                stop.cancel();
-                pass.await
-            }
-        };
-        let report = report.map_err(|error| Held {
-            code: error.code(),
-            message: chain(&error),
-            permanent: error.is_permanent(),
-        })?;
+        let report = pass_until(&mirror, journal.as_ref(), &Unobserved, context, std::future::pending()).await?;
         let evidence = json!({
             "source_keys": report.source_keys, "copied": report.copied, "copied_bytes": report.copied_bytes,
             "deleted": report.deleted, "newest_txid": report.newest.map(|newest| newest.to_string()),
@@ -162,11 +130,11 @@ impl InstanceLand {
             Outcome::InSync => {}
             Outcome::WithinBars => {
                 let message = "somebody writes to the staging or to the replica".to_owned();
-                return Err(Held { code: "staging_busy", message, permanent: false });
+                return Err(Halt::passing("staging_busy", message));
             }
             Outcome::NotReady(why) => {
                 let message = format!("the staging cannot be copied: {}", why.code());
-                return Err(Held { code: why.code(), message, permanent: false });
+                return Err(Halt::passing(why.code(), message));
             }
         }
         let newest = report.newest.map(|newest| newest.to_string());
@@ -174,7 +142,7 @@ impl InstanceLand {
             Some(tail) if newest.as_deref() != Some(tail.txid.as_str()) => {
                 let newest = newest.unwrap_or_else(|| "no transaction".to_owned());
                 let message = format!("the staging ends with {newest}, the cut proved {}", tail.txid);
-                Err(Held { code: "staging_differs", message, permanent: true })
+                Err(Halt::lasting("staging_differs", message))
             }
             Some(_) | None => Ok(evidence),
         }
@@ -187,17 +155,17 @@ impl InstanceLand {
         activator: &Activator,
         txid: &str,
         tail: Option<&Tail>,
-    ) -> Result<Value, Held> {
+    ) -> Result<Value, Halt> {
         let host = &arrival.fall.host;
         let restored = activator.restore(host, &format!("instances/{host}"), txid).await;
-        let restored: Restored = restored.map_err(|error| Held::of("restore_failed", &error))?;
+        let restored: Restored = restored.map_err(|error| Halt::of_restore("restore_failed", &error))?;
         let evidence = json!({"txid": txid, "sha256": restored.sha256, "size": restored.size});
         if let Some(tail) = tail
-            && (restored.sha256 != tail.sha256 || i64::try_from(restored.size) != Ok(tail.size))
+            && (restored.sha256 != tail.sha256 || restored.size != tail.size)
         {
             let found = format!("{} bytes of SHA-256 {}", restored.size, restored.sha256);
             let aside = activator.quarantine(host, restored).await;
-            let aside = aside.map_err(|error| Held::of("restore_differs", &error))?;
+            let aside = aside.map_err(|error| Halt::of_restore("restore_differs", &error))?;
             let message = format!(
                 "what is restored at {txid} is not the database of the cut: {found}, not {} bytes of SHA-256 {}; it is put \
                  aside in {}, and the source keeps its replica",
@@ -205,10 +173,10 @@ impl InstanceLand {
                 tail.sha256,
                 aside.display()
             );
-            return Err(Held { code: "restore_differs", message, permanent: true });
+            return Err(Halt::lasting("restore_differs", message));
         }
         crate::failpoint::hit("land.before_adopt", host.as_str()).await;
-        activator.adopt(host, restored).await.map_err(|error| Held::of("restore_failed", &error))?;
+        activator.adopt(host, restored).await.map_err(|error| Halt::of_restore("restore_failed", &error))?;
         Ok(evidence)
     }
 
@@ -218,7 +186,7 @@ impl InstanceLand {
         &self,
         arrival: &Arrival<'_>,
         step: &'static str,
-        act: impl Future<Output = Result<Value, Held>>,
+        act: impl Future<Output = Result<Value, Halt>>,
     ) -> Result<Option<Done>, JobError> {
         let context = arrival.context;
         context.check()?;
@@ -231,11 +199,12 @@ impl InstanceLand {
             None => None,
         };
         let ended = act.await;
-        // Drained, or the lease is another's: what is left is the next run's.
+        // The lease is another's: what is left is that one's.
         context.check()?;
         let (outcome, evidence) = match &ended {
             Ok(evidence) => ("done", evidence.clone()),
-            Err(held) => ("failed", json!({"code": held.code, "message": held.message})),
+            Err(Halt::Held(held)) => ("failed", json!({"code": held.code, "message": held.message})),
+            Err(Halt::Drained) => ("cancelled", json!({"why": "the worker stops"})),
         };
         if let Some(row) = row {
             let mut conn = self.connection().await?;
@@ -245,7 +214,8 @@ impl InstanceLand {
         }
         match ended {
             Ok(_) => Ok(None),
-            Err(held) => self.hold(arrival, held.code, held.message, held.permanent).await.map(Some),
+            Err(Halt::Held(held)) => self.hold(arrival, held).await.map(Some),
+            Err(Halt::Drained) => Ok(Some(Done::Snooze { after: Duration::ZERO })),
         }
     }
 }

@@ -39,8 +39,7 @@ impl InstanceMove {
                     Err(SweepError::Store(error)) => {
                         self.end_step(step, "failed", &json!({"error": chain(&error)}), context).await?;
                         let message = format!("the staging cannot be deleted: {}", chain(&error));
-                        let obstacle = Obstacle { code: "sweep_failed".to_owned(), message, permanent: false };
-                        self.note(found, context, obstacle).await?;
+                        self.note(found, context, Obstacle::passing("sweep_failed", message)).await?;
                         return Ok(snooze(RETRY));
                     }
                 }

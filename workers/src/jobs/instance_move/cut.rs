@@ -11,34 +11,19 @@
 
 use std::time::Duration;
 
-use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, Tail};
+use domain::instances::moves::{self, Cas, Move, MoveState};
 use domain::instances::plan::Txid;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::journal::MoveJournal;
 use super::{InstanceMove, Turn, snooze, stands, told};
-use crate::activator::{self, Activator};
-use crate::chain::chain;
+use crate::activator::Activator;
+use crate::jobs::halt::{Halt, pass_until};
 use crate::jobs::{JobContext, JobError};
 use crate::mirror::{Mirror, Outcome, Pair, PassReport, Unobserved};
 
 /// The wait before a step that failed is tried again. Short: the tenant holds its writes.
 const RETRY: Duration = Duration::from_secs(2);
-
-/// Why a cut does not go on by itself right now.
-struct Stopped {
-    code: &'static str,
-    message: String,
-    permanent: bool,
-}
-
-impl Stopped {
-    fn of(code: &'static str, error: &activator::Error) -> Self {
-        let permanent = matches!(error, activator::Error::Hangs { .. } | activator::Error::Runs { .. });
-        Self { code, message: chain(error), permanent }
-    }
-}
 
 impl InstanceMove {
     /// A ready move that was asked to cut by itself is cut now (M-127): the route is closed before the child ends, so what
@@ -67,8 +52,14 @@ impl InstanceMove {
         let Cas::Set(()) = closed else { return Ok(Turn::Again) };
         crate::failpoint::hit("cut.after_close", found.host.as_str()).await;
         let down = self.step(found, context, "stop_child", async {
-            let end = activator.stop_child(&found.host).await;
-            end.map(|end| ((), json!(end))).map_err(|error| Stopped::of("child_hangs", &error))
+            let hangs = |error| Halt::of_box("child_hangs", &error);
+            // Where there is no database, litestream has nothing to upload any more, and would hold up the purge.
+            let end = if activator.has_database(&found.host).map_err(hangs)? {
+                activator.stop_child(&found.host).await
+            } else {
+                activator.stop(&found.host).await
+            };
+            end.map(|end| ((), json!(end))).map_err(hangs)
         });
         if let Some(turn) = down.await?.err() {
             return Ok(turn);
@@ -81,7 +72,7 @@ impl InstanceMove {
         crate::failpoint::hit("cut.before_purge", found.host.as_str()).await;
         let purged = self.step(found, context, "purge", async {
             let purged = activator.purge(&found.host).await;
-            purged.map(|purged| ((), json!(purged))).map_err(|error| Stopped::of("purge_failed", &error))
+            purged.map(|purged| ((), json!(purged))).map_err(|error| Halt::of_box("purge_failed", &error))
         });
         if let Some(turn) = purged.await?.err() {
             return Ok(turn);
@@ -106,7 +97,7 @@ impl InstanceMove {
     async fn prove(&self, found: &Move, activator: &Activator, context: &JobContext) -> Result<Option<Turn>, JobError> {
         crate::failpoint::hit("cut.before_proof", found.host.as_str()).await;
         let proven = self.step(found, context, "prove_tail", async {
-            let failed = |error: activator::Error| Stopped::of("tail_unproven", &error);
+            let failed = |error| Halt::of_box("tail_unproven", &error);
             let local = activator.has_database(&found.host).map_err(failed)?;
             let tail = if local {
                 // Names and positions say nothing of what older objects hold: before the database goes, what is left of it is
@@ -117,8 +108,7 @@ impl InstanceMove {
             };
             let tail = tail.map_err(failed)?;
             let evidence = json!({"local": local, "txid": tail.txid, "sha256": tail.sha256, "size": tail.size});
-            let size = i64::try_from(tail.size).unwrap_or(i64::MAX);
-            Ok((Tail { txid: tail.txid, sha256: tail.sha256, size }, evidence))
+            Ok((tail, evidence))
         });
         let tail = match proven.await? {
             Ok(tail) => tail,
@@ -136,7 +126,7 @@ impl InstanceMove {
             if report.newest.as_ref().map(Txid::to_string).as_deref() != Some(tail.txid.as_str()) {
                 let newest = report.newest.map_or_else(|| "none".to_owned(), |newest| newest.to_string());
                 let message = format!("the staging ends with transaction {newest}, the database with {}", tail.txid);
-                return Err(Stopped { code: "tail_not_staged", message, permanent: false });
+                return Err(Halt::passing("tail_not_staged", message));
             }
             Ok(((), evidence))
         });
@@ -158,13 +148,12 @@ impl InstanceMove {
 
     /// Passes until a fresh listing of both sides shows no difference. The source is down: a pass that is still busy has met
     /// a store that lies.
-    async fn final_pass(&self, found: &Move, context: &JobContext) -> Result<PassReport, Stopped> {
-        let stopped = |code, message| Stopped { code, message, permanent: false };
+    async fn final_pass(&self, found: &Move, context: &JobContext) -> Result<PassReport, Halt> {
         let Some(target) = &found.target else {
-            return Err(stopped("target_coordinates_missing", "the move never staged anything".to_owned()));
+            return Err(Halt::passing("target_coordinates_missing", "the move never staged anything"));
         };
-        let pair =
-            Pair::of_instance(found.host.as_str()).map_err(|error| stopped("host_invalid", error.to_string()))?;
+        let pair = Pair::of_instance(found.host.as_str());
+        let pair = pair.map_err(|error| Halt::lasting("host_invalid", error.to_string()))?;
         let mirror = Mirror {
             source: self.node.own().await,
             target: self.node.place(target).await,
@@ -172,24 +161,12 @@ impl InstanceMove {
             settings: self.node.config().mirror.clone(),
         };
         let journal = MoveJournal::new(self.pool.clone(), context.clone(), found.id);
-        let stop = CancellationToken::new();
-        let mut pass = Box::pin(mirror.pass(&journal, &Unobserved, &stop));
-        let report = tokio::select! {
-            report = &mut pass => report,
-            () = context.draining.cancelled() => {
-                stop.cancel();
-                pass.await
-            }
-        };
-        let report = report.map_err(|error| Stopped {
-            code: error.code(),
-            message: chain(&error),
-            permanent: error.is_permanent(),
-        })?;
+        let report = pass_until(&mirror, &journal, &Unobserved, context, std::future::pending()).await?;
+        let differs = "the replica still changes, although its process has ended: find who writes to its prefix";
         match &report.outcome {
             Outcome::InSync => Ok(report),
-            Outcome::WithinBars => Err(stopped("busy", "the final delta is not zero".to_owned())),
-            Outcome::NotReady(why) => Err(stopped(why.code(), "the final delta is not zero".to_owned())),
+            Outcome::WithinBars => Err(Halt::passing("busy", differs)),
+            Outcome::NotReady(why) => Err(Halt::passing(why.code(), differs)),
         }
     }
 
@@ -200,7 +177,7 @@ impl InstanceMove {
         found: &Move,
         context: &JobContext,
         step: &'static str,
-        act: impl Future<Output = Result<(T, Value), Stopped>>,
+        act: impl Future<Output = Result<(T, Value), Halt>>,
     ) -> Result<Result<T, Turn>, JobError> {
         context.check()?;
         let begun = {
@@ -214,11 +191,15 @@ impl InstanceMove {
                 self.end_step(row, "done", &evidence, context).await?;
                 Ok(Ok(done))
             }
-            Err(Stopped { code, message, permanent }) => {
-                self.end_step(row, "failed", &json!({"code": code, "message": message}), context).await?;
-                let obstacle = Obstacle { code: code.to_owned(), message, permanent };
+            Err(Halt::Held(obstacle)) => {
+                let evidence = json!({"code": obstacle.code, "message": obstacle.message});
+                self.end_step(row, "failed", &evidence, context).await?;
                 self.note(found, context, obstacle).await?;
                 Ok(Err(snooze(RETRY)))
+            }
+            Err(Halt::Drained) => {
+                self.end_step(row, "cancelled", &json!({"why": "the worker stops"}), context).await?;
+                Ok(Err(snooze(Duration::ZERO)))
             }
         }
     }

@@ -201,7 +201,7 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
             };
             // Only a busy round listed both sides to the end.
             let numbers = matches!(why, NotReady::Busy).then_some(numbers);
-            ("not_ready", numbers, Some(Obstacle { code: why.code().to_owned(), message, permanent }))
+            ("not_ready", numbers, Some(Obstacle { permanent, ..Obstacle::passing(why.code(), message) }))
         }
     };
     RoundEnd { outcome, numbers, evidence: json!({}), obstacle, bearing: Bearing::Good }

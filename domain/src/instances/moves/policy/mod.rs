@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn only_a_round_without_an_obstacle_promotes_and_only_a_move_that_prepares() {
-        let obstacle = Obstacle { code: "busy".to_owned(), message: String::new(), permanent: false };
+        let obstacle = Obstacle::passing("busy", "");
         assert!(promotes(MoveState::Preparing, None));
         assert!(!promotes(MoveState::Preparing, Some(&obstacle)));
         assert!(!promotes(MoveState::Ready, None), "it is promoted already");

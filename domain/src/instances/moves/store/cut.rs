@@ -59,6 +59,7 @@ pub(in crate::instances::moves) async fn set_tail(
     id: MoveId,
     tail: &Tail,
 ) -> Result<bool, sqlx::Error> {
+    let size = i64::try_from(tail.size).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let done = sqlx::query!(
         r#"
         update moves
@@ -71,7 +72,7 @@ pub(in crate::instances::moves) async fn set_tail(
         id.0,
         tail.txid,
         tail.sha256,
-        tail.size,
+        size,
     )
     .execute(conn)
     .await?;

@@ -128,7 +128,8 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
 }
 
 pub(in crate::instances) fn tail(txid: Option<String>, sha256: Option<String>, size: Option<i64>) -> Option<Tail> {
-    Some(Tail { txid: txid?, sha256: sha256?, size: size? })
+    // The schema's check keeps it above zero.
+    Some(Tail { txid: txid?, sha256: sha256?, size: u64::try_from(size?).ok()? })
 }
 
 /// The journal of a move, newest first, rows before `before`, at most `limit`.
