@@ -83,12 +83,16 @@ pub fn receipt(receipt: instances::Receipt) -> wire::MoveReceipt {
         moved: move_view(moved),
         old_replica: old_replica.map(|old| wire::OldReplica {
             region: old.region.into(),
-            bucket: old.bucket,
+            bucket: old.bucket.name,
             prefix: old.prefix,
             keep_until: old.keep_until,
             purge_began_at: old.purge_began_at,
+            deleted_keys: old.deleted.keys,
+            deleted_versions: old.deleted.versions,
             purged_at: old.purged_at,
             receipt: old.receipt,
+            superseded_at: old.superseded_at,
+            superseded_by: old.superseded_by.map(|by| by.0),
         }),
         steps: steps.into_iter().map(move_step).collect(),
     }

@@ -97,11 +97,19 @@ pub struct OldReplica {
     pub keep_until: Option<DateTime<Utc>>,
     /// Since when it may be partly gone.
     pub purge_began_at: Option<DateTime<Utc>>,
+    /// Keys that the purge deleted so far, at least.
+    pub deleted_keys: u64,
+    /// Versions of keys that it deleted so far, at least.
+    pub deleted_versions: u64,
     /// When nothing of it was left.
     pub purged_at: Option<DateTime<Utc>>,
     /// What the purge deleted, and what it could not.
     #[schema(value_type = Option<Object>)]
     pub receipt: Option<Value>,
+    /// Since when it is the instance's own again, as that came back to the region: then it is not purged.
+    pub superseded_at: Option<DateTime<Utc>>,
+    /// The move that landed there; null where the record was pointed there by hand.
+    pub superseded_by: Option<Uuid>,
 }
 
 /// The numbers of one round.

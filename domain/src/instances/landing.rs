@@ -16,6 +16,7 @@ use super::{Error, jobs, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, QueueName, RegionCode};
 use crate::lease::Lease;
+use crate::queue::{Enqueued, NewJob};
 use crate::{db, nodes, queue};
 
 /// Most records without a route that one sweep takes on.
@@ -171,8 +172,7 @@ pub async fn serve(
         if let Some(landed) = landed {
             store::landing::note_landed(&mut tx, landed).await?;
             store::landing::keep_until(&mut tx, landed, undo_window).await?;
-            let receipt = serde_json::json!({"superseded_by": landed});
-            store::residency::supersede(&mut tx, &place.host, &own, &receipt).await?;
+            store::residency::supersede(&mut tx, &place.host, &own, Some(landed)).await?;
         }
         nodes::bump_serial(&mut tx, &own).await?;
         let detail = serde_json::json!({"node_id": node, "region": own, "move_id": landed, "job_id": lease.job,
@@ -247,6 +247,21 @@ pub async fn staging_deleted(conn: &mut PgConnection, lease: Lease, id: MoveId, 
     db::finish(tx, done).await
 }
 
+/// Orders the landing of a record in a region, in the transaction that gave it to that region. One that is there already
+/// looks again, and is any box's of the region: the box that had it may be gone.
+pub(in crate::instances) async fn order(
+    conn: &mut PgConnection,
+    id: InstanceId,
+    region: &RegionCode,
+) -> Result<(NewJob, Enqueued), Error> {
+    let landing = jobs::land_job(id, region);
+    let made = queue::enqueue(conn, &landing).await?;
+    if !made.is_new() {
+        queue::recall(conn, jobs::LAND_KIND, &jobs::land_key(id, region), &landing.queue).await?;
+    }
+    Ok((landing, made))
+}
+
 /// Enqueues a landing for every record that no box serves and that no move holds, and for every move whose staging is left,
 /// and gives landings whose box is silent to the others of its region; at most 500 of each at a time. Returns the queue of
 /// each that is new there. Safe from any worker at any time: a record has at most one
@@ -255,7 +270,9 @@ pub async fn staging_deleted(conn: &mut PgConnection, lease: Lease, id: MoveId, 
 /// # Errors
 /// The database's, or the queue's.
 pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
-    let freed = store::landing::free_of_silent_boxes(conn, SWEEP_LIMIT).await?;
+    let waiting = store::landing::of_silent_boxes(conn, SWEEP_LIMIT).await?;
+    let back: Vec<_> = waiting.into_iter().map(|(id, region)| (id, QueueName::of_region(&region))).collect();
+    let freed = queue::give(conn, &back).await?;
     let unserved = store::landing::without_landing(conn, SWEEP_LIMIT).await?;
     let jobs = unserved.iter().map(|left| {
         let job = jobs::land_job(left.id, &left.region);
@@ -265,6 +282,6 @@ pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>,
         }
     });
     let mut queues = super::enqueue_missing(conn, jobs.collect()).await?;
-    queues.extend(freed.iter().map(QueueName::of_region));
+    queues.extend(freed);
     Ok(queues)
 }

@@ -39,7 +39,7 @@ pub use boxes::{BoxRoute, box_routes, may_start, publish_address, set_parked};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use landing::{Landfall, Landing, land, requeue_landings};
 pub use new::NewInstance;
-pub use receipt::{OldReplica, Receipt};
+pub use receipt::Receipt;
 pub use record::RecordHeld;
 pub use record::{InstanceKind, Record, RecordMove, Role};
 pub use refusal::{Refusal, RefusalClass};

@@ -3,7 +3,7 @@
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::{self, MoveState, policy};
-use super::{Error, Refusal, jobs, store};
+use super::{Error, Refusal, jobs, landing, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, MoveId, QueueName, RegionCode};
 use crate::{db, nodes, queue};
@@ -76,13 +76,10 @@ async fn set_region_inside(
         // Its staging will never land; the boxes of its region delete it.
         store::rescue::leave_staging(conn, *landing, &format!("moves/{host}/")).await?;
     }
-    store::residency::supersede(conn, host, &to, &serde_json::json!({"pointed_back": true})).await?;
+    store::residency::supersede(conn, host, &to, None).await?;
     nodes::bump_serial(conn, &record.region).await?;
     nodes::bump_serial(conn, &to).await?;
-    let landing = jobs::land_job(record.id, &to);
-    if !queue::enqueue(conn, &landing).await?.is_new() {
-        queue::nudge(conn, jobs::LAND_KIND, &jobs::land_key(record.id, &to)).await?;
-    }
+    let (ordered, _) = landing::order(conn, record.id, &to).await?;
     let detail = serde_json::json!({"from": record.region, "to": to, "given_up": record.pending});
     let event = audit::Event {
         actor,
@@ -93,7 +90,7 @@ async fn set_region_inside(
         detail,
     };
     audit::record(conn, &event).await?;
-    Ok(Pointed { from: record.region, to, given_up: record.pending, queue: landing.queue })
+    Ok(Pointed { from: record.region, to, given_up: record.pending, queue: ordered.queue })
 }
 
 /// Takes a cut back before its purge step, which the public doors never do: the move is aborted, and the source serves

@@ -40,10 +40,25 @@ pub struct Remains {
     pub keep_until: Option<Timestamp>,
     /// Since when it may be incomplete.
     pub purge_began_at: Option<Timestamp>,
+    /// What the purge deleted so far.
+    pub deleted: Deleted,
     /// When nothing of it was left.
     pub purged_at: Option<Timestamp>,
     /// What was deleted, and what could not be.
     pub receipt: Option<Value>,
+    /// Since when it is the instance's own again, as that came back to the region; it is not purged.
+    pub superseded_at: Option<Timestamp>,
+    /// The move that landed there; `None` where the record was pointed there by hand.
+    pub superseded_by: Option<MoveId>,
+}
+
+/// What a purge deleted, at least: a run that died may have deleted more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Deleted {
+    /// Keys.
+    pub keys: u64,
+    /// Versions of keys, and markers of deletions, in a bucket that keeps them.
+    pub versions: u64,
 }
 
 /// What a purge may do now.
@@ -89,7 +104,9 @@ async fn begin_inside(conn: &mut PgConnection, id: MoveId, region: &RegionCode, 
     let own = store::region_of_node(conn, node).await?;
     store::residency::lock_record(conn, id).await?;
     let Some(found) = store::residency::sights(conn, id, Some(region)).await?.pop() else { return Ok(Purge::Over) };
-    if found.remains.purged_at.is_some() || own.as_ref() != Some(&found.remains.region) {
+    let remains = &found.remains;
+    let over = remains.purged_at.is_some() || remains.superseded_at.is_some();
+    if over || own.as_ref() != Some(&remains.region) {
         return Ok(Purge::Over);
     }
     if found.remains.purge_began_at.is_some() {
@@ -114,16 +131,23 @@ async fn begin_inside(conn: &mut PgConnection, id: MoveId, region: &RegionCode, 
     Ok(Purge::Go { remains: Box::new(found.remains), emptied: found.emptied })
 }
 
-/// Notes that a fresh listing of the prefix was empty; the first such moment counts.
+/// Notes what a run of a purge deleted, and whether a fresh listing of the prefix was empty afterwards, of which the first
+/// such moment counts; returns all that was deleted.
 ///
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
-pub async fn note_emptied(conn: &mut PgConnection, lease: Lease, remains: &Remains) -> Result<(), Error> {
+pub async fn note_swept(
+    conn: &mut PgConnection,
+    lease: Lease,
+    remains: &Remains,
+    deleted: Deleted,
+    empty: bool,
+) -> Result<Deleted, Error> {
     let mut tx = conn.begin().await?;
     let done = async {
-        store::residency::note_emptied(&mut tx, remains.move_id, &remains.region).await?;
+        let all = store::residency::note_swept(&mut tx, (remains.move_id, &remains.region), deleted, empty).await?;
         queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(())
+        Ok::<_, Error>(all)
     }
     .await;
     db::finish(tx, done).await

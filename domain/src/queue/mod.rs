@@ -61,7 +61,7 @@ pub use store::renew::renew;
 pub use store::rescue::{Rescued, rescue_expired};
 pub use store::settle::{complete_swiftly, settle};
 pub use store::settle_in::settle_in;
-pub use store::steer::{hand_to, nudge};
+pub use store::steer::{give, hand_to, nudge, recall};
 pub use store::strays::adopt_strays;
 pub use store::submit::{enqueue, enqueue_many};
 pub use store::under_lease::{append_log, append_step, check_lease, enqueue_child, set_progress};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::audit::Actor;
 use domain::ids::MoveId;
-use domain::instances::moves;
-use domain::instances::moves::MoveState;
+use domain::instances::moves::{self, MoveState};
+use domain::instances::rescue;
 use domain::queue;
 use sandbox::s3::{Fault, Rule};
 
@@ -103,6 +103,30 @@ async fn what_a_late_request_stages_after_the_first_sweep_is_deleted_by_the_seco
     fleet.run(&fleet.eu).await;
     assert_eq!(staged(&fleet), Vec::<String>::new());
     assert_eq!(outcome(&fleet, id).await.as_deref(), Some("aborted"));
+}
+
+#[tokio::test]
+async fn an_abort_waits_as_long_as_a_copy_may_take_where_a_round_or_a_final_delta_did_not_end() {
+    // M-084: a copy that its worker did not await may still arrive.
+    for open in [false, true] {
+        let fleet = Fleet::with_instance().await;
+        let id = fleet.start_move(HOST).await.expect("the move begins").id;
+        fleet.run(&fleet.eu).await;
+        fleet.cut().await;
+        let leased = fleet.lease(&fleet.eu).await.expect("the cut is due");
+        if open {
+            let conn = &mut *fleet.conn().await;
+            let step = moves::begin_step(conn, leased.lease, id, MoveState::Cutting, "final_delta").await;
+            assert!(matches!(step, Ok(moves::Cas::Set(_))), "and its worker dies in it");
+        }
+        fleet.settle(leased.lease, &Ok(workers::jobs::Done::Snooze { after: Duration::ZERO })).await;
+        let (app, host) = (app(), host(HOST));
+        let taken = rescue::unstick(&mut *fleet.conn().await, (&app, &host), Actor::System, "it hangs", None).await;
+        taken.expect("nothing was purged yet");
+        fleet.run(&fleet.eu).await.snoozed();
+        let swept = moves::swept(&mut *fleet.conn().await, id).await.expect("an answer");
+        assert_eq!(swept.map(|swept| swept.loose), Some(open));
+    }
 }
 
 #[tokio::test]

@@ -221,33 +221,6 @@ async fn a_new_record_never_takes_over_what_another_instance_of_its_host_left() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_box_that_dies_in_a_landing_is_replaced_by_another_of_its_region_and_writes_nothing_later() {
-    let (fleet, id) = flipped().await;
-    let second = fleet.register(crate::acting::acting(fleet.config("uk-2", "uk"))).await.expect("another box");
-    let leased = fleet.lease(&fleet.uk).await.expect("a landing is due");
-    let instance = serde_json::from_value(leased.args["instance_id"].clone()).expect("an id");
-    let taken = landing::land(&mut *fleet.conn().await, leased.lease, instance, fleet.uk.id()).await.expect("taken");
-    assert!(matches!(taken, landing::Landing::Begun(_)));
-    fleet.settle(leased.lease, &Ok(workers::jobs::Done::Snooze { after: std::time::Duration::ZERO })).await;
-    assert!(fleet.lease(&second).await.is_none(), "it is the first one's");
-    // It is not heard any more.
-    fleet.db.clock().advance(std::time::Duration::from_secs(120)).await;
-    domain::nodes::seen(&mut *fleet.conn().await, second.id()).await.expect("an answer");
-    let freed = domain::instances::requeue_landings(&mut *fleet.conn().await).await.expect("an answer");
-    assert_eq!(freed, [domain::ids::QueueName::of_region(&crate::support::region("uk"))]);
-    let late = fleet.lease(&second).await.expect("the region's again");
-    let done = fleet.handle(&second, late.clone()).await;
-    fleet.settle(late.lease, &done).await;
-    assert!(fleet.read_move(id).await.landed_at.is_some());
-    assert!(activator(&second).running(&host(HOST)).is_some());
-    let (conn, window) = (&mut *fleet.conn().await, std::time::Duration::ZERO);
-    let served = landing::serve(conn, leased.lease, instance, fleet.uk.id(), Some(id), window).await;
-    assert!(matches!(served, Err(domain::instances::Error::LeaseLost(_))), "{served:?}");
-    let may = domain::instances::may_start(&mut *fleet.conn().await, fleet.uk.id(), &host(HOST)).await;
-    assert!(!may.expect("an answer"), "nor does it start anything");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_stayed_behind_its_replica_is_not_served() {
     // M-094: another box wrote meanwhile, and this one still has what it had.
     let fleet = Fleet::writing().await;

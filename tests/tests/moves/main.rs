@@ -13,6 +13,7 @@ mod live;
 mod race;
 mod record;
 mod remains;
+mod replaced;
 mod rounds;
 mod scope;
 mod standing;

@@ -47,7 +47,7 @@ async fn why_follows_a_real_move_from_its_first_round_to_what_it_left() {
     let Receipt { moved, old_replica, steps } = receipt;
     assert_eq!(moved.tail, fleet.read_move(id).await.tail);
     let old = old_replica.expect("kept in eu");
-    assert_eq!((old.region.as_str(), old.bucket.as_str(), old.purged_at), ("eu", "eu-data", None));
+    assert_eq!((old.region.as_str(), old.bucket.name.as_str(), old.purged_at), ("eu", "eu-data", None));
     assert!(old.keep_until > moved.landed_at, "for a while after it serves");
     let names: Vec<&str> = steps.iter().map(|step| step.step.as_str()).collect();
     assert!(!names.contains(&"round"), "{names:?}");

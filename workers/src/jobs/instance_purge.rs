@@ -14,15 +14,16 @@ use async_trait::async_trait;
 use domain::db::{self, Session};
 use domain::instances::jobs::{PurgeArgs, purge_spec};
 use domain::instances::moves::policy;
-use domain::instances::residency::{self, Purge, Remains};
+use domain::instances::residency::{self, Deleted, Purge, Remains};
 use domain::queue::KindSpec;
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::PgPool;
 
 use super::instance_move::told;
 use super::sweep::{SweepError, sweep};
 use super::{Done, Environment, Job, JobContext, JobError};
 use crate::chain::chain;
+use crate::mirror::Pair;
 use crate::node::NodeContext;
 use crate::objects::Versioning;
 
@@ -58,27 +59,35 @@ impl InstancePurge {
             Err(SweepError::Stop(stop)) => return Err(stop),
             Err(SweepError::Store(error)) => return Ok(self.again(remains, &chain(&error))),
         };
+        let mut these = Deleted { keys: swept.deleted, versions: 0 };
         if let Some(obstacle) = swept.obstacle(&remains.prefix) {
+            self.note(remains, these, false, context).await?;
             return Ok(self.again(remains, &obstacle.message));
         }
-        let versions = match self.versions(remains, context).await? {
-            Ok(versions) => versions,
-            Err(message) => return Ok(self.again(remains, &message)),
-        };
-        let tuning = self.node.config().tuning;
-        let settled =
-            policy::second_sweep_after(purge_spec().lease, tuning.request_timeout, tuning.copy_timeout, false);
-        let mut conn = self.connection().await?;
-        match emptied {
-            None => {
-                told(context, residency::note_emptied(&mut conn, context.lease(), remains).await)?;
-                conn.done(()).await.map_err(anyhow::Error::new)?;
-                Ok(Done::Snooze { after: settled })
+        let kept = match self.versions(remains, context).await? {
+            Ok(versions) => {
+                these.versions = versions.deleted;
+                versions.kept
             }
+            Err((deleted, message)) => {
+                these.versions = deleted;
+                self.note(remains, these, false, context).await?;
+                return Ok(self.again(remains, &message));
+            }
+        };
+        let all = self.note(remains, these, true, context).await?;
+        let tuning = self.node.config().tuning;
+        // What was staged may still be copied to; a replica's own box has stopped writing before it was left.
+        let loose = Pair::of_instance(remains.host.as_str()).is_ok_and(|pair| remains.prefix == pair.staging_prefix());
+        let settled =
+            policy::second_sweep_after(purge_spec().lease, tuning.request_timeout, tuning.copy_timeout, loose);
+        match emptied {
+            None => Ok(Done::Snooze { after: settled }),
             Some(ago) if ago < settled => Ok(Done::Snooze { after: settled.saturating_sub(ago) }),
             Some(_) => {
-                let receipt = json!({"bucket": remains.bucket.name, "prefix": remains.prefix, "versions": versions,
-                                     "node_id": self.node.id()});
+                let receipt = json!({"bucket": remains.bucket.name, "prefix": remains.prefix, "deleted_keys": all.keys,
+                                     "deleted_versions": all.versions, "versions": kept, "node_id": self.node.id()});
+                let mut conn = self.connection().await?;
                 told(context, residency::end(&mut conn, context.lease(), remains, &receipt).await)?;
                 conn.done(()).await.map_err(anyhow::Error::new)?;
                 tracing::info!(host = %remains.host, region = %remains.region, "what a move left behind is purged");
@@ -87,26 +96,44 @@ impl InstancePurge {
         }
     }
 
-    /// A versioned bucket keeps what was deleted: its versions go, too. What is not known is said.
-    async fn versions(&self, remains: &Remains, context: &JobContext) -> Result<Result<Value, String>, JobError> {
+    /// Notes what this run deleted; all that was deleted so far.
+    async fn note(
+        &self,
+        remains: &Remains,
+        these: Deleted,
+        empty: bool,
+        context: &JobContext,
+    ) -> Result<Deleted, JobError> {
+        let mut conn = self.connection().await?;
+        let all = told(context, residency::note_swept(&mut conn, context.lease(), remains, these, empty).await)?;
+        Ok(conn.done(all).await.map_err(anyhow::Error::new)?)
+    }
+
+    /// A versioned bucket keeps what was deleted: its versions go, too. What is not known is said. Where some stay: how many
+    /// went all the same, and why.
+    async fn versions(
+        &self,
+        remains: &Remains,
+        context: &JobContext,
+    ) -> Result<Result<Versions, (u64, String)>, JobError> {
         let place = self.node.place(&remains.bucket).await;
         let versioning = match place.store.versioning(&place.bucket).await {
             Ok(versioning) => versioning,
-            Err(error) => return Ok(Err(chain(&error))),
+            Err(error) => return Ok(Err((0, chain(&error)))),
         };
-        match versioning {
-            Versioning::Never => Ok(Ok(json!("never"))),
-            Versioning::Unknown => Ok(Ok(json!("unknown: the box may not ask; look at the bucket's versions by hand"))),
+        let (deleted, kept) = match versioning {
+            Versioning::Never => (0, "never"),
+            Versioning::Unknown => (0, "unknown: the box may not ask; look at the bucket's versions by hand"),
             Versioning::Kept => {
                 context.check()?;
-                let deleted = place.store.delete_versions(&place.bucket, &remains.prefix).await;
-                Ok(match deleted {
-                    Ok(deleted) if deleted.refused.is_empty() => Ok(json!({"deleted": deleted.deleted})),
-                    Ok(deleted) => Err(format!("versions are left: {:?}", deleted.refused)),
-                    Err(error) => Err(chain(&error)),
-                })
+                match place.store.delete_versions(&place.bucket, &remains.prefix).await {
+                    Ok(done) if done.refused.is_empty() => (done.deleted, "kept by the bucket, and deleted"),
+                    Ok(done) => return Ok(Err((done.deleted, format!("versions are left: {:?}", done.refused)))),
+                    Err(error) => return Ok(Err((0, chain(&error)))),
+                }
             }
-        }
+        };
+        Ok(Ok(Versions { deleted, kept }))
     }
 
     fn again(&self, remains: &Remains, why: &str) -> Done {
@@ -117,6 +144,13 @@ impl InstancePurge {
     async fn connection(&self) -> Result<Session, JobError> {
         Ok(db::session(&self.pool).await.map_err(anyhow::Error::new)?)
     }
+}
+
+/// What became of the versions below a prefix.
+struct Versions {
+    deleted: u64,
+    /// Whether the bucket keeps them.
+    kept: &'static str,
 }
 
 #[async_trait]

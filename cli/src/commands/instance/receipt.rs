@@ -63,9 +63,13 @@ fn told(receipt: &MoveReceipt) -> String {
 
 fn old_replica(old: &OldReplica) -> String {
     let place = format!("{} in bucket {} ({})", old.prefix, old.bucket, old.region);
+    if let Some(at) = old.superseded_at {
+        return format!("{place}, the instance's own again since {}", moment(Some(at)));
+    }
+    let keys = old.deleted_keys;
     match (old.purged_at, old.purge_began_at, old.keep_until) {
-        (Some(at), _, _) => format!("{place}, purged at {}", moment(Some(at))),
-        (None, Some(at), _) => format!("{place}, being purged since {}", moment(Some(at))),
+        (Some(at), _, _) => format!("{place}, purged at {}: {keys} keys", moment(Some(at))),
+        (None, Some(at), _) => format!("{place}, being purged since {}: {keys} keys so far", moment(Some(at))),
         (None, None, Some(until)) => format!("{place}, kept until {}", moment(Some(until))),
         (None, None, None) => format!("{place}, kept until the target serves and then for a while"),
     }

@@ -10,7 +10,7 @@ use super::verbs::record_act;
 use super::{Cas, MoveState, Tail, store};
 use crate::audit::Actor;
 use crate::ids::{Host, MoveId, NodeId, RegionCode};
-use crate::instances::{Error, Refusal, jobs};
+use crate::instances::{Error, Refusal, landing};
 use crate::lease::Lease;
 use crate::queue::{Enqueued, NewJob};
 use crate::{db, nodes, queue};
@@ -157,12 +157,8 @@ pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &st
         store::write::one_step(&mut tx, lease, id, "flip", "flipped", &evidence).await?;
         nodes::bump_serial(&mut tx, &record.from).await?;
         nodes::bump_serial(&mut tx, &to).await?;
-        let landing = jobs::land_job(record.id, &to);
-        let made = queue::enqueue(&mut tx, &landing).await?;
-        if !made.is_new() {
-            // An earlier landing in that region still has something to delete: it lands this one, too.
-            queue::nudge(&mut tx, jobs::LAND_KIND, &jobs::land_key(record.id, &to)).await?;
-        }
+        // An earlier landing in that region may still have something to delete: it lands this one, too.
+        let (landing, made) = landing::order(&mut tx, record.id, &to).await?;
         queue::require_lease(&mut tx, lease).await?;
         let detail = serde_json::json!({"move_id": id, "from": record.from, "to": to, "job_id": lease.job,
                                         "fence": lease.fence});

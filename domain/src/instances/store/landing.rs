@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use crate::clock::millis;
-use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
+use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
 use crate::instances::jobs;
 use crate::instances::landing::Landfall;
 use crate::instances::moves::Obstacle;
@@ -87,38 +87,35 @@ pub(in crate::instances) async fn take_over(
     Ok(done.rows_affected() == 1)
 }
 
-/// Gives the landings that wait for boxes which are silent back to their regions' queues; the regions.
-pub(in crate::instances) async fn free_of_silent_boxes(
+/// The landings of records that no box serves and that wait for a box which is silent, and their regions.
+///
+/// Whether that box has a route is all the same: one that died in a landing has none once its record was pointed elsewhere,
+/// and its job is the only one that a landing there may have.
+pub(in crate::instances) async fn of_silent_boxes(
     conn: &mut PgConnection,
     limit: i64,
-) -> Result<Vec<RegionCode>, sqlx::Error> {
-    sqlx::query_scalar!(
+) -> Result<Vec<(JobId, RegionCode)>, sqlx::Error> {
+    let rows = sqlx::query!(
         r#"
-        update jobs j
-           set queue = 'region.' || s.region, revision = j.revision + 1
-          from (
-               select w.id, i.region
-                 from routes r
-                 join nodes n on n.id = r.node_id
-                 join instances i on i.host = r.host
-                 join jobs w on w.kind = $1 and w.unique_key = i.id::text || '.' || i.region
-                where r.status = 'landing'
-                  and n.seen_at <= (select lh_now()) - $2::float8 * interval '1 second'
-                  and w.queue = 'node.' || n.id
-                  and w.state <> 'running'
-                order by w.id
-                limit $3
-               ) s
-         where j.id = s.id
-           and j.state <> 'running'
-        returning s.region as "region: RegionCode"
+        select w.id as "id: JobId", i.region as "region: RegionCode"
+          from instances i
+          left join routes r on r.host = i.host
+          left join nodes o on o.id = r.node_id
+          join jobs w on w.kind = $1 and w.unique_key = i.id::text || '.' || i.region
+          join nodes n on w.queue = 'node.' || n.id
+         where (r.host is null or r.status = 'landing' or o.region <> i.region)
+           and w.state <> 'running'
+           and n.seen_at <= (select lh_now()) - $2::float8 * interval '1 second'
+         order by w.id
+         limit $3
         "#,
         jobs::LAND_KIND,
         SILENT_AFTER.as_secs_f64(),
         limit,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.region)).collect())
 }
 
 /// The record is locked by the caller, so no other route of the host can appear in between.
@@ -315,7 +312,7 @@ pub(in crate::instances) async fn staging_deleted(conn: &mut PgConnection, id: M
 pub(in crate::instances) struct Left {
     pub(in crate::instances) id: InstanceId,
     pub(in crate::instances) region: RegionCode,
-    /// The box that has begun to land it, or that has a staging to delete.
+    /// The box of its region that has begun to land it, or that has a staging to delete.
     pub(in crate::instances) node: Option<NodeId>,
 }
 
@@ -327,25 +324,28 @@ pub(in crate::instances) async fn without_landing(
     sqlx::query_as!(
         Left,
         r#"
-        select i.id as "id: InstanceId", i.region as "region: RegionCode", r.node_id as "node?: NodeId"
-          from instances i
+        select i.id as "id: InstanceId", i.region as "region: RegionCode",
+               case when n.region = i.region then r.node_id end as "node?: NodeId"
+          from (
+               select i.id
+                 from instances i
+                 left join routes r on r.host = i.host
+                 left join nodes n on n.id = r.node_id
+                where r.host is null
+                   or r.status = 'landing'
+                   or n.region <> i.region
+                union
+               select m.instance_id
+                 from moves m
+                where m.outcome = 'moved'
+                  and m.staging_deleted_at is null
+                  and m.landed_at is not null
+                  and m.to_region = (select i.region from instances i where i.id = m.instance_id)
+               ) s
+          join instances i on i.id = s.id
           left join routes r on r.host = i.host
           left join nodes n on n.id = r.node_id
-         where (
-                   r.host is null
-                or r.status = 'landing'
-                or n.region <> i.region
-                or exists (
-                       select
-                         from moves m
-                        where m.instance_id = i.id
-                          and m.to_region = i.region
-                          and m.outcome = 'moved'
-                          and m.landed_at is not null
-                          and m.staging_deleted_at is null
-                   )
-               )
-           and not exists (select from moves m where m.host = i.host and m.finished_at is null)
+         where not exists (select from moves m where m.host = i.host and m.finished_at is null)
            and not exists (
                    select from jobs j where j.kind = $1 and j.unique_key = i.id::text || '.' || i.region
                )

@@ -1,11 +1,11 @@
 //! What a move left behind.
 
-use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::ids::{JobId, MoveId, RegionCode};
+use super::residency;
+use crate::ids::{JobId, MoveId};
 use crate::instances::moves::{self, MoveStep};
-use crate::instances::receipt::{OldReplica, Receipt, STEPS};
+use crate::instances::receipt::{Receipt, STEPS};
 use crate::lease::Fence;
 
 /// What a move did and left; `None` where it never was. A move that is not over has less to show.
@@ -14,26 +14,11 @@ use crate::lease::Fence;
 /// Only the database's.
 pub async fn receipt(conn: &mut PgConnection, id: MoveId) -> Result<Option<Receipt>, sqlx::Error> {
     let Some(moved) = moves::get(conn, id).await? else { return Ok(None) };
-    let old_replica = old_replica(conn, id).await?;
+    // In its target a move leaves no replica; what may be left there is a staging that never landed.
+    let left = residency::of_move(conn, id).await?;
+    let old_replica = left.into_iter().find(|left| left.region == moved.from);
     let steps = acts(conn, id).await?;
     Ok(Some(Receipt { moved, old_replica, steps }))
-}
-
-async fn old_replica(conn: &mut PgConnection, id: MoveId) -> Result<Option<OldReplica>, sqlx::Error> {
-    sqlx::query_as!(
-        OldReplica,
-        r#"
-        select region as "region: RegionCode", bucket, prefix, keep_until, purge_began_at, purged_at,
-               receipt as "receipt: Value"
-          from remains
-         where move_id = $1
-           -- In its target a move leaves no replica; what may be left there is a staging that never landed.
-           and region = (select m.from_region from moves m where m.id = $1)
-        "#,
-        id.0,
-    )
-    .fetch_optional(conn)
-    .await
 }
 
 /// The journal without its rounds, oldest first: the newest of it.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::ids::{Host, InstanceId, MoveId, RegionCode};
+use crate::ids::{Host, MoveId, RegionCode};
 use crate::instances::jobs;
-use crate::instances::residency::Remains;
+use crate::instances::residency::{Deleted, Remains};
 use crate::nodes::Bucket;
 
 /// What a move left behind in a region, and what decides over it.
@@ -26,22 +26,16 @@ pub(in crate::instances) struct Sight {
 }
 
 /// The record of the move stays locked until the transaction ends.
-pub(in crate::instances) async fn lock_record(
-    conn: &mut PgConnection,
-    id: MoveId,
-) -> Result<Option<InstanceId>, sqlx::Error> {
-    sqlx::query_scalar!(
+pub(in crate::instances) async fn lock_record(conn: &mut PgConnection, id: MoveId) -> Result<(), sqlx::Error> {
+    sqlx::query!(
         r#"
-        select i.id as "id: InstanceId"
-          from moves m
-          join instances i on i.id = m.instance_id
-         where m.id = $1
-           for no key update of i
+        select from moves m join instances i on i.id = m.instance_id where m.id = $1 for no key update of i
         "#,
         id.0,
     )
-    .fetch_optional(conn)
-    .await
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 pub(in crate::instances) async fn sights(
@@ -52,7 +46,8 @@ pub(in crate::instances) async fn sights(
     let rows = sqlx::query!(
         r#"
         select o.move_id as "move_id: MoveId", o.host as "host: Host", o.region as "region: RegionCode", o.bucket,
-               o.bucket_region, o.prefix, o.keep_until, o.purge_began_at, o.purged_at, o.receipt,
+               o.bucket_region, o.prefix, o.keep_until, o.purge_began_at, o.purged_at, o.receipt, o.deleted_keys,
+               o.deleted_versions, o.superseded_at, o.superseded_by as "superseded_by: MoveId",
                i.region = o.region as "here!",
                (
                    i.pending_landing_to is not distinct from o.region
@@ -98,11 +93,19 @@ pub(in crate::instances) async fn sights(
             prefix: r.prefix,
             keep_until: r.keep_until,
             purge_began_at: r.purge_began_at,
+            deleted: deleted(r.deleted_keys, r.deleted_versions),
             purged_at: r.purged_at,
             receipt: r.receipt,
+            superseded_at: r.superseded_at,
+            superseded_by: r.superseded_by,
         },
     });
     Ok(sights.collect())
+}
+
+/// Neither is below zero: they only grow.
+fn deleted(keys: i64, versions: i64) -> Deleted {
+    Deleted { keys: keys.try_into().unwrap_or_default(), versions: versions.try_into().unwrap_or_default() }
 }
 
 /// A span that is over counts as none.
@@ -133,19 +136,30 @@ pub(in crate::instances) async fn begin(
     Ok(())
 }
 
-pub(in crate::instances) async fn note_emptied(
+pub(in crate::instances) async fn note_swept(
     conn: &mut PgConnection,
-    id: MoveId,
-    region: &RegionCode,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "update remains set emptied_at = coalesce(emptied_at, (select lh_now())) where move_id = $1 and region = $2",
+    (id, region): (MoveId, &RegionCode),
+    these: Deleted,
+    empty: bool,
+) -> Result<Deleted, sqlx::Error> {
+    let row = sqlx::query!(
+        r#"
+        update remains
+           set deleted_keys = deleted_keys + $3, deleted_versions = deleted_versions + $4,
+               emptied_at = case when $5 then coalesce(emptied_at, (select lh_now())) else emptied_at end
+         where move_id = $1
+           and region = $2
+        returning deleted_keys, deleted_versions
+        "#,
         id.0,
         region.as_str(),
+        i64::try_from(these.keys).unwrap_or(i64::MAX),
+        i64::try_from(these.versions).unwrap_or(i64::MAX),
+        empty,
     )
-    .execute(conn)
+    .fetch_one(conn)
     .await?;
-    Ok(())
+    Ok(deleted(row.deleted_keys, row.deleted_versions))
 }
 
 /// `false` where it was over before.
@@ -172,25 +186,26 @@ pub(in crate::instances) async fn end(
     Ok(done.rows_affected() == 1)
 }
 
-/// Somebody takes the region over: what an earlier move left there is the record's own again, or is gone.
+/// Somebody takes the region over: what an earlier move left there is the record's own again.
 pub(in crate::instances) async fn supersede(
     conn: &mut PgConnection,
     host: &Host,
     region: &RegionCode,
-    receipt: &Value,
+    by: Option<MoveId>,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
         r#"
         update remains
-           set purged_at = (select lh_now()), receipt = $3
+           set superseded_at = (select lh_now()), superseded_by = $3
          where host = $1
            and region = $2
            and purged_at is null
+           and superseded_at is null
            and purge_began_at is null
         "#,
         host.as_str(),
         region.as_str(),
-        receipt,
+        by.map(|by| by.0),
     )
     .execute(conn)
     .await?;
@@ -231,6 +246,7 @@ pub(in crate::instances) async fn due(
         select o.move_id as "id: MoveId", o.region as "region: RegionCode"
           from remains o
          where o.purged_at is null
+           and o.superseded_at is null
            and o.keep_until <= (select lh_now())
            and not exists (select from jobs j where j.kind = $1 and j.unique_key = o.move_id::text || '.' || o.region)
          order by o.keep_until

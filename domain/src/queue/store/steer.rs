@@ -2,13 +2,15 @@
 
 use sqlx::PgConnection;
 
-use crate::ids::QueueName;
+use crate::ids::{JobId, QueueName};
 use crate::lease::{Lease, LeaseLost};
 use crate::queue::Error;
 
 /// Makes the live job of a kind and unique key look again at once: one that waits for its time becomes due now; one that
-/// runs, and snoozes under its present lease, is due at once after it. Nudges coalesce, and none is lost: what was
-/// committed before the nudge is seen by a run that begins after it.
+/// runs, and snoozes under its present lease, is due at once after it. Nudges coalesce.
+///
+/// A run that completes ends its job, whatever nudged it meanwhile: whoever has more for it to do than it saw enqueues the
+/// job anew, in a sweep.
 ///
 /// Returns the job's queue, for a hint; `None` where no such job lives. Part of the caller's transaction: the row stays
 /// locked until it ends.
@@ -16,12 +18,35 @@ use crate::queue::Error;
 /// # Errors
 /// Only the database's.
 pub async fn nudge(conn: &mut PgConnection, kind: &str, unique_key: &str) -> Result<Option<QueueName>, sqlx::Error> {
+    look_again(conn, kind, unique_key, None).await
+}
+
+/// As [`nudge`], and gives the job to this queue, unless it runs: whoever had it may be gone.
+///
+/// # Errors
+/// Only the database's.
+pub async fn recall(
+    conn: &mut PgConnection,
+    kind: &str,
+    unique_key: &str,
+    to: &QueueName,
+) -> Result<Option<QueueName>, sqlx::Error> {
+    look_again(conn, kind, unique_key, Some(to)).await
+}
+
+async fn look_again(
+    conn: &mut PgConnection,
+    kind: &str,
+    unique_key: &str,
+    to: Option<&QueueName>,
+) -> Result<Option<QueueName>, sqlx::Error> {
     sqlx::query_scalar!(
         r#"
         update jobs
            set state = case when parked then 'available' else state end,
                run_at = case when parked then (select lh_now()) else run_at end,
-               revision = revision + parked::int,
+               queue = case when state = 'running' then queue else coalesce($3, queue) end,
+               revision = revision + (parked or (state <> 'running' and queue <> coalesce($3, queue)))::int,
                -- A job that waits for its next attempt may have none left but this one.
                max_attempts = greatest(max_attempts, attempt + parked::int),
                nudged_fence = case when state = 'running' then fence else nudged_fence end
@@ -31,8 +56,38 @@ pub async fn nudge(conn: &mut PgConnection, kind: &str, unique_key: &str) -> Res
         "#,
         kind,
         unique_key,
+        to.map(QueueName::as_str),
     )
     .fetch_optional(conn)
+    .await
+}
+
+/// Gives jobs to other queues, but none that runs; the queues of those that it gave. Part of the caller's transaction.
+///
+/// # Errors
+/// Only the database's.
+pub async fn give(conn: &mut PgConnection, jobs: &[(JobId, QueueName)]) -> Result<Vec<QueueName>, sqlx::Error> {
+    let ids: Vec<_> = jobs.iter().map(|(id, _)| id.0).collect();
+    let queues: Vec<_> = jobs.iter().map(|(_, queue)| queue.to_string()).collect();
+    sqlx::query_scalar!(
+        r#"
+        update jobs j
+           set queue = s.queue, revision = j.revision + 1
+          from (
+               select w.id, g.queue
+                 from unnest($1::uuid[], $2::text[]) as g (id, queue)
+                 join jobs w on w.id = g.id
+                where w.state <> 'running'
+                order by w.id
+                  for no key update of w
+               ) s
+         where j.id = s.id
+        returning j.queue as "queue: QueueName"
+        "#,
+        &ids,
+        &queues,
+    )
+    .fetch_all(conn)
     .await
 }
 

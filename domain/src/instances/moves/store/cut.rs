@@ -218,10 +218,8 @@ pub(in crate::instances::moves) async fn since_swept(
                    select
                      from move_steps s
                     where s.move_id = m.id
-                      and s.step = 'round'
-                      and s.outcome is distinct from 'in_sync'
-                      and s.outcome is distinct from 'within_bars'
-                      and s.outcome is distinct from 'not_ready'
+                      and s.step in ('round', 'final_delta')
+                      and coalesce(s.outcome, '') not in ('in_sync', 'within_bars', 'not_ready', 'done')
                ) as "loose!"
           from moves m
          where m.id = $1
