@@ -83,11 +83,13 @@ TRIALS ?= 1000
 
 soak: export LEASEHOLD_TRIALS = $(TRIALS)
 soak: export LEASEHOLD_MODEL_CASES = $(TRIALS)
+# A gibibyte.
+soak: export LEASEHOLD_BALLAST_MIB = 1024
 # A trial takes about a tenth of a second, some of them three: the ordinary limit of a test's time is not theirs.
 soak: tools
 	cargo build --locked --workspace --bins
 	$(BIN)/sandbox-exec fetch litestream weed
-	cargo nextest run --locked -p leasehold-tests --profile soak -E 'test(trials::) | test(at_any_byte) | test(random_histories) | test(breaks_a_promise)'
+	cargo nextest run --locked -p leasehold-tests --profile soak -E 'test(trials::) | test(at_any_byte) | test(random_histories) | test(breaks_a_promise) | test(many_megabytes)'
 
 ci:
 	.ci/run

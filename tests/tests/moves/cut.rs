@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use domain::instances::moves::MoveState;
 use domain::instances::{self, EdgesDocument};
 use sha2::{Digest as _, Sha256};
+use workers::failpoint;
 
 use crate::acting::{activator, rows_of};
 use crate::support::{Fleet, HOST, host, region};
@@ -173,4 +174,65 @@ async fn a_replica_that_was_damaged_long_ago_is_found_while_the_database_is_stil
     assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "repaired, it goes on");
     assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
     assert!(rows_of(&fleet.database(&fleet.uk)).is_some_and(|there| there >= rows));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_not_its_database_is_uploaded_anew_from_the_database_that_nobody_writes() {
+    // M-068: every object is whole, and what they restore to is another file, as after a fault of litestream's own.
+    let fleet = Fleet::writing().await;
+    let id = fleet.make_ready().await;
+    let database = fleet.database(&fleet.eu);
+    fleet.cut().await;
+    let done = cut_with(&fleet, || {
+        let conn = rusqlite::Connection::open(&database).expect("the database");
+        conn.execute("update entries set filler = 'not replicated' where n = 1", []).expect("changed");
+        conn.close().expect("closed");
+    })
+    .await;
+    assert!(matches!(&done, Ok(workers::jobs::Done::Complete(result)) if result["outcome"] == "moved"), "{done:?}");
+    let journal = fleet.journal(id).await;
+    let proven = journal.iter().find(|step| step.step == "prove_tail").expect("journalled");
+    let why = proven.evidence["renewed"].as_str().expect("it says how it differed");
+    assert!(why.contains("it restores to"), "{why}");
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+    let landed = fleet.database(&fleet.uk);
+    assert!(rows_of(&landed).is_some_and(|rows| rows >= 30));
+    let conn = rusqlite::Connection::open(&landed).expect("the database");
+    let held: String = conn.query_row("select filler from entries where n = 1", [], |row| row.get(0)).expect("a row");
+    assert_eq!(held, "not replicated", "what the database had, not what the replica had");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_damaged_itself_is_never_cut() {
+    // M-068: its landing would be refused, with nothing left at the source.
+    let fleet = Fleet::writing().await;
+    let id = fleet.make_ready().await;
+    fleet.cut().await;
+    let database = fleet.database(&fleet.eu);
+    let done = cut_with(&fleet, || {
+        let mut bytes = std::fs::read(&database).expect("the file");
+        bytes[4_096..].fill(7);
+        std::fs::write(&database, bytes).expect("damaged");
+    })
+    .await;
+    assert!(matches!(done, Ok(workers::jobs::Done::Snooze { .. })), "{done:?}");
+    let found = fleet.read_move(id).await;
+    let held = found.status.obstacle.expect("held up");
+    assert!(held.code == "tail_unproven" && held.message.contains("damaged"), "{held:?}");
+    assert_eq!((found.tail, found.purge_began_at), (None, None));
+}
+
+/// Runs the cut, and does something to the database when everything of it is uploaded and nobody uses it.
+async fn cut_with(fleet: &Fleet, change: impl FnOnce()) -> Result<workers::jobs::Done, workers::jobs::JobError> {
+    let leased = fleet.lease(&fleet.eu).await.expect("the cut is due");
+    let lease = leased.lease;
+    let gate = failpoint::gate_next("activator.before_checkpoint", HOST);
+    let change = async {
+        gate.arrived(1).await;
+        change();
+        gate.allow(1);
+    };
+    let (done, ()) = tokio::join!(fleet.handle(&fleet.eu, leased), change);
+    fleet.settle(lease, &done).await;
+    done
 }

@@ -9,6 +9,7 @@ mod faults;
 mod history;
 mod kills;
 mod landing;
+mod large;
 mod live;
 mod race;
 mod record;

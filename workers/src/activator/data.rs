@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use domain::ids::Host;
 use serde::{Deserialize, Serialize};
 
+use super::litestream::Checks;
 use super::{Activator, Error, durable, tail};
 
 /// A database that was restored beside its place.
@@ -34,13 +35,23 @@ impl Activator {
     /// # Errors
     /// [`Error::Litestream`] with litestream's words; there is no file then.
     pub async fn restore(&self, host: &Host, prefix: &str, txid: &str) -> Result<Restored, Error> {
+        self.restore_with(host, prefix, txid, Checks::Full).await
+    }
+
+    pub(super) async fn restore_with(
+        &self,
+        host: &Host,
+        prefix: &str,
+        txid: &str,
+        checks: Checks,
+    ) -> Result<Restored, Error> {
         let _mutex = self.lock(host).await;
         let files = self.files(host);
         files.make()?;
         let path = files.restored();
         self.clear_restored(host)?;
         crate::failpoint::hit("activator.before_restore", host.as_str()).await;
-        let restored = self.litestream(host, &files).restore(prefix, txid, &path).await;
+        let restored = self.litestream(host, &files).restore(prefix, txid, checks, &path).await;
         if let Err(error) = restored {
             self.clear_restored(host)?;
             return Err(error);

@@ -33,6 +33,11 @@ impl Files {
         DATABASE.map(|name| self.folder.join(name))
     }
 
+    /// What litestream knows of the database.
+    pub(super) fn litestream_state(&self) -> PathBuf {
+        self.folder.join(".app.db-litestream")
+    }
+
     pub(super) fn child(&self) -> PathBuf {
         self.folder.join("child.json")
     }

@@ -56,6 +56,24 @@ pub(super) struct Synced {
     pub(super) replica_txid: u64,
 }
 
+/// What a restore looks at when it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    /// The whole database.
+    Full,
+    /// Nothing: whoever asked compares the file with one that was checked.
+    None,
+}
+
+impl Checks {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::None => "none",
+        }
+    }
+}
+
 impl Litestream<'_> {
     /// Starts the daemon and waits until its socket answers. Does nothing while it runs.
     pub(super) async fn replicate(&self) -> Result<(), Error> {
@@ -135,13 +153,13 @@ impl Litestream<'_> {
         txid.map(str::to_owned).ok_or_else(|| self.failed("status", &said))
     }
 
-    /// Restores `prefix` of the box's bucket up to and including `txid` into the file `out`, which must not exist, with
-    /// a full integrity check, as the box itself.
-    pub(super) async fn restore(&self, prefix: &str, txid: &str, out: &Path) -> Result<(), Error> {
+    /// Restores `prefix` of the box's bucket up to and including `txid` into the file `out`, which must not exist, as the box
+    /// itself.
+    pub(super) async fn restore(&self, prefix: &str, txid: &str, checks: Checks, out: &Path) -> Result<(), Error> {
         let (config, database) = (self.files.restore_config(), self.files.database());
         let content = json!({ "dbs": [{ "path": database, "replica": self.replica(prefix) }] });
         super::durable::write(&config, content.to_string().as_bytes()).map_err(Error::file(&config))?;
-        let args = ["restore", "-integrity-check", "full", "-txid", txid, "-config"].map(OsString::from);
+        let args = ["restore", "-integrity-check", checks.word(), "-txid", txid, "-config"].map(OsString::from);
         let rest = [config.into_os_string(), "-o".into(), out.as_os_str().to_owned(), database.into_os_string()];
         let (ReplicaCredentials::Own { chain } | ReplicaCredentials::Command { chain, .. }) =
             &self.settings.credentials;
@@ -156,6 +174,15 @@ impl Litestream<'_> {
         process::end(&self.files.litestream(), limit, self.exits)
             .await
             .map_err(|error| no_end(error, self.host, Role::Litestream))
+    }
+
+    /// Has the next upload carry the whole database, whatever the replica holds. The child must be down, and nothing of
+    /// litestream is left running. Safe to repeat.
+    pub(super) async fn forget(&self) -> Result<(), Error> {
+        self.end().await?;
+        let state = self.files.litestream_state();
+        super::durable::remove(&state).map_err(Error::file(&state))?;
+        Ok(())
     }
 
     pub(super) fn look(&self) -> Result<Life, Error> {

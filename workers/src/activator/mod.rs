@@ -42,6 +42,7 @@ pub use reconcile::{Action, Backoff, Here, reconcile};
 pub use record::Ended;
 pub use settings::{Pace, ReplicaCredentials, Settings};
 pub use start::Started;
+pub use tail::Rehearsed;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

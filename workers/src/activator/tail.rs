@@ -15,10 +15,20 @@ use domain::instances::plan::{KeyPlace, KeyRule, ReplicaKey, Txid};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest as _, Sha256};
 
+use super::litestream::Checks;
 use super::{Activator, Error, durable};
 
 /// How much of a file is read at once.
 const CHUNK: usize = 1 << 20;
+
+/// What a rehearsal proved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rehearsed {
+    /// The database, and its replica.
+    pub tail: Tail,
+    /// How the replica differed before it was uploaded anew; `None` where it was right.
+    pub renewed: Option<String>,
+}
 
 impl Activator {
     /// Proves that the replica of a host carries its database up to the last transaction. The child must be down; no
@@ -80,22 +90,45 @@ impl Activator {
         Ok(Tail { txid, sha256: restored.sha256, size: restored.size })
     }
 
-    /// As [`Activator::prove_tail`], and then restores the replica at that transaction beside the database, and compares: an
-    /// object that was damaged long ago is found while the database is still here.
+    /// As [`Activator::prove_tail`], and then restores the replica at that transaction beside the database, which is checked
+    /// whole, and compares: an object that was damaged long ago is found while the database is still here.
+    ///
+    /// litestream may write a replica that is whole by its own measure and restores to another file: it takes no lock between
+    /// reading SQLite's log and its checkpoint (<https://github.com/benbjohnson/litestream/pull/1337>). Nobody writes now, so
+    /// the whole database is uploaded anew then, as the replica's next transaction, and proven again.
     ///
     /// # Errors
-    /// As [`Activator::prove_tail`]; [`Error::Litestream`] for a replica that does not restore, [`Error::Tail`] for one that
-    /// restores to another file.
-    pub async fn rehearse(&self, host: &Host) -> Result<Tail, Error> {
+    /// As [`Activator::prove_tail`]; [`Error::Litestream`] for a replica that does not restore, [`Error::Tail`] for a database
+    /// that is damaged and a replica that restores to another file also after it was renewed.
+    pub async fn rehearse(&self, host: &Host) -> Result<Rehearsed, Error> {
         let tail = self.prove_tail(host).await?;
-        let restored = self.restore(host, &format!("instances/{host}"), &tail.txid).await?;
-        durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
-        if (&restored.sha256, restored.size) != (&tail.sha256, tail.size) {
-            let found = format!("{} bytes of SHA-256 {}", restored.size, restored.sha256);
-            let why = format!("it restores to {found}, the database has {} bytes of {}", tail.size, tail.sha256);
-            return Err(self.behind(host, why));
+        if let Err(damage) = self.check(host).await? {
+            return Err(self.behind(host, format!("the database itself is damaged: {}", damage.0)));
         }
-        Ok(tail)
+        let Some(differs) = self.differs(host, &tail).await? else { return Ok(Rehearsed { tail, renewed: None }) };
+        crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
+        {
+            let _mutex = self.lock(host).await;
+            self.refuse_child(host)?;
+            let files = self.files(host);
+            self.litestream(host, &files).forget().await?;
+        }
+        let tail = self.prove_tail(host).await?;
+        match self.differs(host, &tail).await? {
+            None => Ok(Rehearsed { tail, renewed: Some(differs) }),
+            Some(differs) => Err(self.behind(host, format!("uploaded anew, {differs}"))),
+        }
+    }
+
+    /// How the replica, restored at a transaction, differs from the database of this tail.
+    async fn differs(&self, host: &Host, tail: &Tail) -> Result<Option<String>, Error> {
+        let restored = self.restore_with(host, &format!("instances/{host}"), &tail.txid, Checks::None).await?;
+        durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
+        if (&restored.sha256, restored.size) == (&tail.sha256, tail.size) {
+            return Ok(None);
+        }
+        let found = format!("{} bytes of SHA-256 {}", restored.size, restored.sha256);
+        Ok(Some(format!("it restores to {found}, the database has {} bytes of {}", tail.size, tail.sha256)))
     }
 
     /// The newest transaction of the database on the box's disk, as litestream's own files tell it, 16 hexadecimal digits.

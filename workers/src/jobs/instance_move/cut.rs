@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::journal::MoveJournal;
 use super::{InstanceMove, Turn, snooze, stands, told};
-use crate::activator::Activator;
+use crate::activator::{Activator, Rehearsed};
 use crate::jobs::halt::{Halt, pass_until};
 use crate::jobs::{JobContext, JobError};
 use crate::mirror::{Mirror, Outcome, Pair, PassReport, Unobserved};
@@ -99,15 +99,21 @@ impl InstanceMove {
         let proven = self.step(found, context, "prove_tail", async {
             let failed = |error| Halt::of_box("tail_unproven", &error);
             let local = activator.has_database(&found.host).map_err(failed)?;
-            let tail = if local {
+            let proven = if local {
                 // Names and positions say nothing of what older objects hold: before the database goes, what is left of it is
                 // restored once, and must be it. The purge removes the rehearsal with the rest.
                 activator.rehearse(&found.host).await
             } else {
-                activator.prove_replica(&found.host).await
+                let tail = activator.prove_replica(&found.host).await;
+                tail.map(|tail| Rehearsed { tail, renewed: None })
             };
-            let tail = tail.map_err(failed)?;
-            let evidence = json!({"local": local, "txid": tail.txid, "sha256": tail.sha256, "size": tail.size});
+            let Rehearsed { tail, renewed } = proven.map_err(failed)?;
+            if let Some(differed) = &renewed {
+                tracing::warn!(host = %found.host, "the replica was not its database, and is uploaded anew: {differed}");
+            }
+            let evidence = json!({
+                "local": local, "txid": tail.txid, "sha256": tail.sha256, "size": tail.size, "renewed": renewed,
+            });
             Ok((tail, evidence))
         });
         let tail = match proven.await? {
