@@ -5,6 +5,7 @@ pub mod api;
 pub mod db;
 pub mod fleet;
 pub mod gate;
+pub mod keys;
 pub mod pgbouncer;
 pub mod proxy;
 pub mod server;

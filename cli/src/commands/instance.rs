@@ -15,6 +15,7 @@ mod environment;
 mod moves;
 mod receipt;
 mod rescue;
+mod seal;
 mod standing;
 mod wait;
 
@@ -24,6 +25,9 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  leasehold instance create acme ledger.acme.example --region eu\n  \
         leasehold instance create acme ledger.acme.example --region eu --env-file ledger.env")]
     Create(Create),
+    /// Seal a value of an environment, so that only the boxes that run the instance can read it
+    #[command(after_help = seal::HELP)]
+    Seal(seal::Seal),
     /// List an application's instances
     #[command(after_help = "Example: leasehold instance list acme")]
     List(List),
@@ -123,6 +127,9 @@ pub(crate) struct List {
 }
 
 pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
+    if let Command::Seal(args) = command {
+        return seal::run(context, &args);
+    }
     let api = context.api()?;
     match command {
         Command::Create(create) => {
@@ -144,6 +151,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             )?;
             context.output.show(&answer.value, described)?;
         }
+        Command::Seal(_) => unreachable!("it needs no API, and is over"),
         Command::List(list) => {
             let page = runtime::run(api.call_about(&app_of(&list.app), |client| {
                 client.instances(&list.app, list.limit, list.cursor.as_deref())

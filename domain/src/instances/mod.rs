@@ -31,6 +31,7 @@ pub mod record;
 mod refusal;
 pub mod rescue;
 pub mod residency;
+pub mod sealed;
 pub mod source;
 mod store;
 pub mod why;

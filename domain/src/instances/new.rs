@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Error;
 use super::record::{InstanceKind, Role};
+use super::sealed;
 use crate::ids::{AppName, Host, RegionCode};
 
 /// Most variables of an instance's environment.
@@ -93,6 +94,13 @@ impl NewInstance {
         }
         if self.env.values().any(|value| value.contains('\0')) {
             return invalid("env", "a value holds no NUL");
+        }
+        if self.env.values().any(|value| sealed::is_sealed(value) && sealed::check(value).is_err()) {
+            return invalid(
+                "env",
+                "a value that begins with age: must go on with the base64, on one line, of an age file that is sealed to \
+                 recipients (age1…)",
+            );
         }
         if self.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_ENV_BYTES {
             return invalid("env", "at most 65536 bytes of names and values");

@@ -3,7 +3,7 @@
 use sandbox::exec::{Running, Signal};
 use tests::wait::until;
 
-use crate::support::{LIMIT, System, end};
+use crate::support::{Cli, LIMIT, System, end};
 
 async fn define(system: &System, code: &str, armed: bool) {
     let bucket = format!("data-{code}");
@@ -200,4 +200,35 @@ async fn one_worker_a_box() {
     assert_eq!(refused.code, Some(1), "{}", refused.err);
     assert!(refused.err.contains("keeps its replicas in bucket data-eu"), "{}", refused.err);
     assert!(end(&worker, Signal::TERM).await.success());
+}
+
+#[tokio::test]
+async fn a_sealed_value_is_a_line_of_an_environment_file_and_needs_no_api() {
+    let (first, second) = (tests::keys::BoxKey::generate(), tests::keys::BoxKey::generate());
+    let cli = Cli::new();
+    let seal = async |input: &str, args: &[&str]| {
+        const SCRIPT: &str = r#"printf '%s' "$INPUT" | "$0" instance seal "$@""#;
+        let program = crate::support::program();
+        let spawn = sandbox::exec::Spawn::new("/bin/sh").args(["-c", SCRIPT, program.to_str().unwrap()]);
+        let done = spawn.args(args.iter().copied()).env("INPUT", input).cwd(cli.folder());
+        done.run(crate::support::LIMIT).await.unwrap()
+    };
+    let to = ["TENANT_KEY", "--to", &first.recipient, "--to", &second.recipient];
+    let done = seal("hunter2 and more\n", &to).await;
+    assert!(done.status.success(), "{}", done.stderr);
+    let (name, value) = done.stdout.trim_end().split_once('=').expect("NAME=VALUE, on one line");
+    assert!(name == "TENANT_KEY" && value.starts_with("age:") && !value.contains(char::is_whitespace), "{value}");
+    let env = [(name.to_owned(), value.to_owned())].into();
+    for key in [&first, &second] {
+        let opened = domain::instances::sealed::open(&env, Some(&key.keys)).expect("each of them opens it");
+        assert_eq!(secrecy::ExposeSecret::expose_secret(&opened[name]), "hunter2 and more", "without the last newline");
+    }
+    let json = seal("hunter2", &[&to[..], &["--json"]].concat()).await;
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+    assert!(json["name"] == "TENANT_KEY" && json["value"].as_str().is_some_and(|value| value.starts_with("age:")));
+    for wrong in [&["TENANT_KEY"][..], &["TENANT_KEY", "--to", "age1nobody"], &["A=B", "--to", &first.recipient]] {
+        let done = seal("hunter2", wrong).await;
+        assert_eq!(done.status.code(), Some(2), "{wrong:?}");
+        assert!(!format!("{}{}", done.stdout, done.stderr).contains("hunter2"));
+    }
 }

@@ -112,6 +112,7 @@ async fn the_help_tells_the_exit_codes_and_each_verb_an_example() {
         "job run-again",
         "queue list",
         "instance create",
+        "instance seal",
         "instance list",
         "instance move",
         "region list",

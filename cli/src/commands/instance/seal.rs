@@ -1,0 +1,62 @@
+//! `leasehold instance seal`: nothing of it goes to the API.
+
+use std::path::Path;
+
+use domain::instances::sealed::{self, Recipient};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::Context;
+use crate::exit::Exit;
+use crate::input;
+
+/// The largest value that is read; all of an environment, sealed, may have 64 KiB.
+const MAX_BYTES: u64 = 32 * 1024;
+
+pub(super) const HELP: &str = "Example:\n  \
+    leasehold region list --app acme    # the column CONFIG KEY\n  \
+    leasehold instance seal DATABASE_KEY --to age1… --to age1… < secret.txt >> ledger.env\n  \
+    leasehold instance create acme ledger.acme.example --region eu --env-file ledger.env\n\n\
+    The value is read from stdin, without the newline that ends it, and is sealed on this machine: neither the API nor the \
+    database sees it. Name every key of the region, and of those that the instance may move to: whoever holds one of them \
+    opens it, and a sealed text never tells to whom it is sealed.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Seal {
+    /// The variable that the child reads
+    #[arg(value_parser = variable)]
+    name: String,
+    /// A box's recipient, of `leasehold region list`; give it again for each further one
+    #[arg(long = "to", value_name = "RECIPIENT", required = true)]
+    to: Vec<Recipient>,
+}
+
+fn variable(name: &str) -> Result<String, &'static str> {
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if is_name { Ok(name.to_owned()) } else { Err("a name has letters, digits and underscores") }
+}
+
+/// Prints the line of an environment file.
+pub(super) fn run(context: &Context, args: &Seal) -> anyhow::Result<Exit> {
+    let read = SecretString::from(input::read(Path::new("-"), MAX_BYTES)?);
+    let plain = SecretString::from(without_end(read.expose_secret()));
+    let answer = serde_json::json!({"name": args.name, "value": sealed::seal(&args.to, &plain)});
+    let line = |_: &_| format!("{}={}", args.name, answer["value"].as_str().unwrap_or_default());
+    context.output.show(&answer, line)?;
+    Ok(Exit::Ok)
+}
+
+/// What an editor or `echo` puts behind a value is not the value's.
+fn without_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_at_the_end_is_not_the_values() {
+        assert_eq!(["a\n", "a\r\n", "a\n\n", "a b", ""].map(without_end), ["a", "a", "a\n", "a b", ""]);
+    }
+}
