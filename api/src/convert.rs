@@ -299,6 +299,7 @@ pub fn region(region: nodes::Region) -> wire::Region {
         name: region.name,
         armed: region.armed,
         can_host: region.can_host,
+        config_key: region.config_key,
         home: region.home,
         default: region.is_default,
         dormant: None,

@@ -61,7 +61,7 @@ fn words(code: Code) -> (Told, &'static str) {
         ),
         Code::RegionCannotHost => (
             Detail,
-            "start a box there with `leasehold worker --node … --region …`, or choose one of `leasehold region list` that can host",
+            "start a box there with `leasehold worker --node … --region …`, or choose one of `leasehold region list` that can host, and that has a config key where values of the environment are sealed",
         ),
         Code::SameRegion => (Detail, "name another region; `leasehold region list` shows them"),
         Code::KindNotMovable | Code::BackingNotMovable => {

@@ -131,7 +131,11 @@ async fn render(mut visit: Visit, why: Why, receipt: Option<Receipt>) -> Result<
     let targets = match (&form, open, &why.phase) {
         (Some(_), None, Phase::Serving) => {
             let mut all = nodes::regions(visit.query(), false, None, REGIONS).await?;
-            all.retain(|region| region.armed && region.can_host && region.code != why.record.region);
+            let needs_key = why.record.env.as_ref().is_some_and(instances::sealed::any);
+            all.retain(|region| {
+                let opens = !needs_key || !region.config_key.is_empty();
+                region.armed && region.can_host && opens && region.code != why.record.region
+            });
             all.into_iter().map(|region| region.code.to_string()).collect()
         }
         _ => Vec::new(),

@@ -246,7 +246,7 @@ impl From<domain::instances::Refusal> for Failure {
             Refusal::SameRegion(_) => Code::SameRegion,
             Refusal::RegionUnknown(_) => Code::RegionUnknown,
             Refusal::RegionUnarmed(_) => Code::RegionUnarmed,
-            Refusal::RegionCannotHost(_) => Code::RegionCannotHost,
+            Refusal::RegionCannotHost(_) | Refusal::RegionHoldsNoKey(_) => Code::RegionCannotHost,
             Refusal::InFlight { .. } => Code::MoveInFlight,
             Refusal::NoMove => Code::NoMove,
             Refusal::NotReady { .. } => Code::MoveNotReady,

@@ -17,7 +17,8 @@ use crate::door::failure::Failure;
 use crate::door::{page, precondition};
 use crate::{App, convert};
 
-/// The regions to which an application's instances may move: those that are `armed` and `can_host` (M-113).
+/// The regions to which an application's instances may move: those that are `armed` and `can_host` (M-113). One whose `env` has
+/// sealed values needs a region with a `config_key` as well (M-115).
 ///
 /// Dormant regions are not listed, and taken all the same when they are named.
 #[utoipa::path(get, path = "/v1/apps/{app}/regions", tag = "regions", operation_id = "list_app_regions",

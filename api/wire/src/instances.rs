@@ -46,7 +46,7 @@ pub struct Instance {
     pub revision: i64,
     /// When it was created.
     pub created_at: DateTime<Utc>,
-    /// What holds its landing up.
+    /// What holds its landing up, or its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Obstacle>,
     /// The move in flight.
@@ -170,7 +170,7 @@ pub struct NewInstance {
     /// Regions that keep copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replica_regions: Vec<String>,
-    /// Its environment.
+    /// Its environment. A value that begins with `age:` is sealed: only the box opens it, for the child alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
@@ -186,6 +186,10 @@ pub struct Region {
     pub armed: bool,
     /// Whether a box there can host instances now.
     pub can_host: bool,
+    /// To whom values of `env` are sealed that such a box opens now (age recipients, `age1…`); empty where none holds a key.
+    /// Seal to all of a region's, and to those of the region that the instance is to move to.
+    #[serde(default)]
+    pub config_key: Vec<String>,
     /// Whether it is marked as the region of the control plane itself; decides nothing.
     pub home: bool,
     /// Whether it is marked as the one to offer first; decides nothing, an instance names its region.

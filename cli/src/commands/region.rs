@@ -5,7 +5,7 @@ use wire::{Region, RegionRequest};
 use super::Context;
 use crate::exit::{Ending, Exit};
 use crate::failure;
-use crate::output::table;
+use crate::output::{or_dash, table};
 use crate::runtime;
 
 #[derive(Debug, clap::Subcommand)]
@@ -66,7 +66,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
             context.output.page(&page, "no regions", |regions| {
                 let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
                 table(
-                    &["code", "name", "armed", "can host", "home", "default"],
+                    &["code", "name", "armed", "can host", "home", "default", "config key"],
                     regions.iter().map(|it| {
                         [
                             it.code.clone(),
@@ -75,6 +75,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
                             yes(it.can_host),
                             yes(it.home),
                             yes(it.default),
+                            or_dash(&it.config_key.join(" ")),
                         ]
                     }),
                 )

@@ -103,7 +103,7 @@ pub async fn create(conn: &mut PgConnection, new: &NewInstance, actor: Actor) ->
     let mut tx = conn.begin().await?;
     let done = async {
         let region = nodes::region(&mut tx, &new.region).await?;
-        moves::policy::gate_region(new.region.as_str(), region.as_ref())?;
+        moves::policy::gate_region(new.region.as_str(), region.as_ref(), sealed::any(&new.env))?;
         for code in &new.replica_regions {
             if nodes::region(&mut tx, code).await?.is_none() {
                 return Err(Refusal::RegionUnknown(code.to_string()).into());

@@ -53,6 +53,9 @@ pub enum Refusal {
     /// M-016, M-115.
     #[error("region {0} has no live box that can host an instance (capability exec)")]
     RegionCannotHost(RegionCode),
+    /// M-115: the instance has sealed values.
+    #[error("region {0} has no live box that can host an instance and opens sealed values (capability config_key)")]
+    RegionHoldsNoKey(RegionCode),
     /// M-018, M-033.
     #[error("a move to {to} is in flight and {state}")]
     InFlight {
@@ -113,7 +116,7 @@ impl Refusal {
             Self::SameRegion(_) => "same_region",
             Self::RegionUnknown(_) => "region_unknown",
             Self::RegionUnarmed(_) => "region_unarmed",
-            Self::RegionCannotHost(_) => "region_cannot_host",
+            Self::RegionCannotHost(_) | Self::RegionHoldsNoKey(_) => "region_cannot_host",
             Self::InFlight { .. } => "move_in_flight",
             Self::NoMove => "no_move",
             Self::NotReady { .. } => "move_not_ready",
@@ -141,7 +144,8 @@ impl Refusal {
             | Self::SameRegion(_)
             | Self::RegionUnknown(_)
             | Self::RegionUnarmed(_)
-            | Self::RegionCannotHost(_) => RefusalClass::Invalid,
+            | Self::RegionCannotHost(_)
+            | Self::RegionHoldsNoKey(_) => RefusalClass::Invalid,
             Self::InFlight { .. }
             | Self::NoMove
             | Self::NotReady { .. }

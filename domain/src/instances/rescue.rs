@@ -3,7 +3,7 @@
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::{self, MoveState, policy};
-use super::{Error, Refusal, jobs, landing, store};
+use super::{Error, Refusal, jobs, landing, sealed, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, MoveId, QueueName, RegionCode};
 use crate::{db, nodes, queue};
@@ -60,7 +60,7 @@ async fn set_region_inside(
         return Err(Refusal::SameRegion(record.region).into());
     }
     let to = RegionCode::new(asked).map_err(|_| Refusal::RegionUnknown(asked.to_owned()))?;
-    policy::gate_region(asked, nodes::region(conn, &to).await?.as_ref())?;
+    policy::gate_region(asked, nodes::region(conn, &to).await?.as_ref(), sealed::any(&record.env))?;
     if let Some(open) = moves::open_of_host(conn, host).await? {
         return Err(Refusal::InFlight { to: open.to, state: open.state }.into());
     }

@@ -102,6 +102,8 @@ pub struct Region {
     pub serial: i64,
     /// Whether some box that lives can host an instance (M-115).
     pub can_host: bool,
+    /// To whom sealed values are sealed that those boxes open, sorted; empty where none of them holds a key (M-115).
+    pub config_key: Vec<String>,
 }
 
 /// What a box can do, in its own words; what this version does not know is kept.
@@ -110,6 +112,9 @@ pub struct Capabilities {
     /// It hosts instances that are backed by a child process.
     #[serde(default)]
     pub exec: bool,
+    /// It opens sealed values: to whom they are sealed (`age1…`). Empty where it holds no key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config_key: Vec<String>,
     /// The rest.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,

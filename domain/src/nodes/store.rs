@@ -183,7 +183,16 @@ async fn select_regions(
                     where n.region = r.code
                       and n.capabilities -> 'exec' = 'true'::jsonb
                       and n.seen_at > (select lh_now()) - $2::float8 * interval '1 second'
-               ) as "can_host!"
+               ) as "can_host!",
+               array(
+                   select distinct k.recipient
+                     from nodes n
+                    cross join jsonb_array_elements_text(n.capabilities -> 'config_key') k (recipient)
+                    where n.region = r.code
+                      and n.capabilities -> 'exec' = 'true'::jsonb
+                      and n.seen_at > (select lh_now()) - $2::float8 * interval '1 second'
+                    order by k.recipient
+               ) as "config_key!"
           from regions r
          where ($1::text is null or r.code = $1)
            and ($3::bool or not r.dormant)
@@ -211,6 +220,7 @@ async fn select_regions(
             data: join(r.data_bucket, r.data_bucket_region),
             serial: r.serial,
             can_host: r.can_host,
+            config_key: r.config_key,
         })
         .collect())
 }

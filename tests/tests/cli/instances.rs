@@ -232,3 +232,32 @@ async fn a_sealed_value_is_a_line_of_an_environment_file_and_needs_no_api() {
         assert!(!format!("{}{}", done.stdout, done.stderr).contains("hunter2"));
     }
 }
+
+#[tokio::test]
+async fn the_list_of_regions_tells_to_whom_one_seals() {
+    let system = System::start().await;
+    define(&system, "eu", true).await;
+    define(&system, "uk", true).await;
+    let key = tests::keys::BoxKey::generate();
+    for code in ["eu", "uk"] {
+        let mut spec = tests::fleet::box_of(code);
+        spec.data = None;
+        spec.capabilities.config_key = if code == "eu" { vec![key.recipient.clone()] } else { Vec::new() };
+        domain::nodes::register(&mut system.database.session().await, &spec).await.expect("registered");
+    }
+    for args in [&["region", "list"][..], &["region", "list", "--app", "acme"]] {
+        let ended = system.cli.run(args).await;
+        let line = |code: &str| ended.out.lines().find(|line| line.starts_with(code)).unwrap_or_default().to_owned();
+        assert!(ended.out.contains("CONFIG KEY") && line("eu").ends_with(&key.recipient), "{}{}", ended.out, ended.err);
+        assert!(line("uk").ends_with('-'), "{}", ended.out);
+    }
+    let file = system.cli.folder().join("ledger.env");
+    std::fs::write(&file, format!("TENANT_KEY={}\n", tests::keys::seal("hunter2", &[&key]))).unwrap();
+    let file = file.to_str().unwrap();
+    let create = ["instance", "create", "acme", "ledger.acme.example", "--env-file", file, "--region"];
+    let refused = system.cli.run(&[&create[..], &["uk"]].concat()).await;
+    assert_eq!(refused.code, Some(5), "{}", refused.err);
+    assert!(refused.err.contains("capability config_key"), "{}", refused.err);
+    let made = system.cli.json(&[&create[..], &["eu"]].concat()).await;
+    assert!(made["env"]["TENANT_KEY"].as_str().is_some_and(|value| value.starts_with("age:")), "{made}");
+}

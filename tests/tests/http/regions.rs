@@ -1,7 +1,8 @@
 //! A region's bucket: corrected before anything uses it, never after (M-050).
 
 use tests::api::{Server, Told};
-use tests::fleet::{box_of, put_box, refusal, region};
+use tests::fleet::{APP, Fleet, box_of, new_instance, put_box, refusal, region, to};
+use tests::keys::{BoxKey, seal};
 use wire::{Code, RegionRequest};
 
 #[tokio::test]
@@ -70,4 +71,45 @@ async fn a_box_that_registers_and_a_correction_of_its_bucket_see_each_other() {
         tx.commit().await.expect("committed");
     });
     assert_eq!(refusal(&told.expect_err("a box uses it by now")), (409, Some(Code::RegionInUse)));
+}
+
+#[tokio::test]
+async fn an_application_sees_to_whom_it_seals_and_is_told_which_capability_is_missing() {
+    // M-115.
+    let fleet = Fleet::start().await;
+    let key = BoxKey::generate();
+    let mut new = new_instance("sealed.acme.example", "eu");
+    new.env.insert("TENANT_KEY".to_owned(), seal("hunter2", &[&key]));
+    let before = fleet.dump().await;
+    let error = fleet.client().create_instance(APP, &new, None).await.expect_err("no box holds a key");
+    assert_eq!(refusal(&error), (400, Some(Code::RegionCannotHost)));
+    assert!(error.problem().is_some_and(|it| it.detail.contains("capability config_key")), "{error}");
+    let mut bad = new.clone();
+    bad.env.insert("OTHER".to_owned(), "age:hunter2".to_owned());
+    let error = fleet.client().create_instance(APP, &bad, None).await.expect_err("no age file");
+    assert_eq!(refusal(&error), (422, Some(Code::ValidationFailed)));
+    assert!(!error.problem().is_some_and(|it| format!("{it:?}").contains("hunter2")), "{error:?}");
+    assert_eq!(fleet.dump().await, before);
+
+    let mut spec = box_of("eu");
+    spec.capabilities.config_key = vec![key.recipient.clone()];
+    let mut conn = fleet.server.db.session().await;
+    domain::nodes::register(&mut conn, &spec).await.expect("the box starts again with a key");
+    let regions = fleet.client().app_regions(APP).await.expect("the regions").items;
+    let told = regions.iter().map(|it| (it.code.as_str(), it.config_key.clone()));
+    assert_eq!(told.collect::<Vec<_>>(), [("eu", vec![key.recipient.clone()]), ("uk", Vec::new())]);
+    fleet.create(&new).await;
+    let error = fleet.client().move_instance(APP, &new.host, &to("uk")).await.expect_err("no key there");
+    assert_eq!(refusal(&error), (400, Some(Code::RegionCannotHost)));
+    assert!(
+        error
+            .problem()
+            .is_some_and(|it| it.detail.contains("uk has no live box") && it.detail.contains("capability config_key"))
+    );
+    spec = box_of("uk");
+    spec.capabilities.config_key = vec![key.recipient.clone()];
+    domain::nodes::register(&mut conn, &spec).await.expect("the box starts again with a key");
+    fleet.client().move_instance(APP, &new.host, &to("uk")).await.expect("it may go there now");
+    let edges = Told::by(fleet.server.request("GET", "/v1/edges/uk")).await.json();
+    assert_eq!(edges["boxes"][0]["capabilities"]["config_key"][0], key.recipient.as_str(), "{edges}");
 }

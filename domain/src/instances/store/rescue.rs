@@ -1,6 +1,9 @@
 //! The SQL of operators' doors.
 
+use std::collections::BTreeMap;
+
 use sqlx::PgConnection;
+use sqlx::types::Json;
 
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
 use crate::nodes::SILENT_AFTER;
@@ -10,6 +13,7 @@ use crate::nodes::SILENT_AFTER;
 pub(in crate::instances) struct Locked {
     pub(in crate::instances) id: InstanceId,
     pub(in crate::instances) region: RegionCode,
+    pub(in crate::instances) env: BTreeMap<String, String>,
     pub(in crate::instances) revision: i64,
     /// The landing that is pending, and the transaction of its cut.
     pub(in crate::instances) pending: Option<(MoveId, String)>,
@@ -28,6 +32,7 @@ pub(in crate::instances) async fn lock(
     let row = sqlx::query!(
         r#"
         select i.id as "id: InstanceId", i.region as "region: RegionCode", i.revision,
+               i.env as "env: Json<BTreeMap<String, String>>",
                (select m.id from moves m where m.id = i.pending_landing_move) as "pending: MoveId",
                (select m.tail_txid from moves m where m.id = i.pending_landing_move) as txid,
                (
@@ -57,6 +62,7 @@ pub(in crate::instances) async fn lock(
     Ok(row.map(|r| Locked {
         id: r.id,
         region: r.region,
+        env: r.env.0,
         revision: r.revision,
         pending: r.pending.zip(r.txid),
         serves: r.serves,

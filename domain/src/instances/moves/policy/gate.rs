@@ -23,6 +23,8 @@ pub struct Movable<'a> {
     pub hibernate: bool,
     /// Where it is.
     pub region: &'a RegionCode,
+    /// Whether its environment has sealed values.
+    pub sealed: bool,
     /// The move in flight: where to, and how far.
     pub open: Option<(&'a RegionCode, &'a StoredState)>,
     /// Whether a box serves it.
@@ -59,15 +61,16 @@ pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether an instance may be placed in this region (M-016): dormant plays no part.
+/// Whether an instance, with sealed values or without, may be placed in this region (M-016, M-115): dormant plays no part.
 ///
 /// # Errors
 /// What is missing.
-pub fn gate_region(asked: &str, region: Option<&Region>) -> Result<(), Refusal> {
+pub fn gate_region(asked: &str, region: Option<&Region>, sealed: bool) -> Result<(), Refusal> {
     match region {
         None => Err(Refusal::RegionUnknown(asked.to_owned())),
         Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
         Some(region) if !region.can_host => Err(Refusal::RegionCannotHost(region.code.clone())),
+        Some(region) if sealed && region.config_key.is_empty() => Err(Refusal::RegionHoldsNoKey(region.code.clone())),
         Some(_) => Ok(()),
     }
 }
@@ -81,7 +84,7 @@ pub fn gate_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> 
     if record.region.as_str() == asked {
         return Err(Refusal::SameRegion(record.region.clone()));
     }
-    gate_region(asked, target)?;
+    gate_region(asked, target, record.sealed)?;
     if let Some((to, state)) = record.open {
         return Err(Refusal::InFlight { to: to.clone(), state: state.clone() });
     }
@@ -124,6 +127,7 @@ mod tests {
             data: None,
             serial: 0,
             can_host,
+            config_key: Vec::new(),
         }
     }
 
@@ -136,6 +140,7 @@ mod tests {
             pool: "",
             hibernate: true,
             region: eu,
+            sealed: false,
             open: None,
             placed: true,
         }
@@ -153,6 +158,7 @@ mod tests {
             placement: Some("fleet"),
             pool: "gpu",
             hibernate: false,
+            sealed: true,
             open: Some((&uk, &preparing)),
             placed: false,
             ..movable(&eu)
@@ -176,7 +182,8 @@ mod tests {
                 7 => target = Some(region("uk", false, false, true)),
                 8 => target = Some(region("uk", true, false, true)),
                 9 => target = Some(region("uk", true, true, true)),
-                10 => record.open = None,
+                10 => target.as_mut().unwrap().config_key.push("age1".to_owned()),
+                11 => record.open = None,
                 _ => record.placed = true,
             }
         }
@@ -192,6 +199,7 @@ mod tests {
                 "same_region",
                 "region_unknown",
                 "region_unarmed",
+                "region_cannot_host",
                 "region_cannot_host",
                 "move_in_flight",
                 "not_placed",

@@ -1,13 +1,17 @@
 //! The record's and the box's writes. Each names the columns that it changes and the states that it may leave.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
 use crate::instances::moves::policy::Movable;
 use crate::instances::moves::{MoveState, Status, StoredState};
 use crate::instances::record::{InstanceKind, Role};
+use crate::instances::sealed;
 use crate::lease::Lease;
 use crate::nodes::Bucket;
 
@@ -22,6 +26,7 @@ pub(in crate::instances::moves) struct LockedRecord {
     pub(in crate::instances::moves) pool: String,
     pub(in crate::instances::moves) hibernate: bool,
     pub(in crate::instances::moves) region: RegionCode,
+    pub(in crate::instances::moves) env: Json<BTreeMap<String, String>>,
     /// Its revision.
     pub(in crate::instances::moves) revision: i64,
     pub(in crate::instances::moves) node: Option<NodeId>,
@@ -42,6 +47,7 @@ impl LockedRecord {
             pool: &self.pool,
             hibernate: self.hibernate,
             region: &self.region,
+            sealed: sealed::any(&self.env),
             open,
             placed,
         }
@@ -58,7 +64,8 @@ pub(in crate::instances::moves) async fn lock_record(
         LockedRecord,
         r#"
         select i.id as "id: InstanceId", i.kind as "kind: InstanceKind", i.backing, i.role as "role: Role", i.placement,
-               i.pool, i.hibernate, i.region as "region: RegionCode", i.revision,
+               i.pool, i.hibernate, i.region as "region: RegionCode",
+               i.env as "env: Json<BTreeMap<String, String>>", i.revision,
                (select r.node_id from routes r where r.host = i.host) as "node: NodeId"
           from instances i
          where i.app = $1
