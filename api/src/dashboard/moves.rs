@@ -59,7 +59,7 @@ pub(super) async fn show(State(app): State<App>, ask: Ask) -> Result<Response, F
     let sentence = format!(
         "{} in flight, {stuck} of them waiting for a person; {} held up of {landing} landing.",
         words::things(i64::try_from(facts.moves.len()).unwrap_or(i64::MAX), "move", "moves"),
-        facts.held.len(),
+        facts.held.iter().filter(|it| !it.landed).count(),
     );
     let page = Page {
         sentence,

@@ -129,7 +129,13 @@ fn node_config(settings: &Settings) -> anyhow::Result<Option<NodeConfig>> {
     let data_dir = settings.require(&table::NODE_DATA_DIR)?.into();
     let mut config = NodeConfig::new(identity, region, data.clone(), endpoint(settings, data.region)?, data_dir);
     config.round_interval = settings.seconds(&table::NODE_ROUND_INTERVAL_SECONDS);
+    // Also where nothing runs here: a wrong file is refused at the start, not when it is needed.
+    let keys = settings.path(&table::NODE_CONFIG_KEY).map(|path| node::read_config_key(&path)).transpose();
+    let keys = keys.map_err(|error| wrong(&table::NODE_CONFIG_KEY, &format!("{:#}", anyhow::Error::new(error))))?;
     config.activator = activator_settings(settings, &config)?;
+    if let Some(activator) = &mut config.activator {
+        activator.config_key = keys;
+    }
     // A box that cannot restore takes no landing, and counts for no region as one that hosts (M-115).
     config.capabilities.exec = config.activator.is_some();
     Ok(Some(config))

@@ -114,6 +114,8 @@ settings! {
     NODE_LITESTREAM = Setting::new("node.litestream", Bounds::Path, "litestream 0.5 or later, which replicates the instances' databases: a path, or a name on `PATH`. A box that finds none hosts nothing: it takes no landing, and mirrors what it had.").or("litestream");
     NODE_CREDENTIALS_COMMAND = Setting::new("node.credentials_command", Bounds::List, "A program and its arguments that give litestream a key of one instance: called with the host as its last argument, it answers as AWS's `credential_process` does, with a key limited to `instances/<host>/`, and is called again when that key expires. Where it is not set, litestream uses the key of the box.");
 
+    NODE_CONFIG_KEY = Setting::new("node.config_key", Bounds::Path, "A file of age identities, as `age-keygen` writes it, that only its owner may read: with them the box opens the sealed values of instances' environments, and publishes to whom values are sealed. Read once, at the start. What runs as the worker's user can read it too, the instances' program included. Where it is not set, the box takes no landing with sealed values.");
+
     NODE_ROUND_INTERVAL_SECONDS = Setting::new("node.round_interval_seconds", Bounds::Number(1, 3600), "The wait between two rounds of a move.").or("30");
 
     S3_ENDPOINT = Setting::new("s3.endpoint", Bounds::Url(&["http", "https"]), "The object store, buckets by path; AWS where it is not set. `{region}` in it stands for the region of the bucket that is spoken to.").flag("s3-endpoint");

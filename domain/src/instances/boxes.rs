@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sqlx::{Connection as _, PgConnection};
 
+use super::moves::Obstacle;
 use super::{Error, Refusal, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
@@ -55,6 +56,20 @@ pub async fn publish_address(
     db::finish(tx, done).await
 }
 
+/// Notes on a route that serves why its child does not start, for the record's page; `None` where it runs. Returns whether
+/// that is new.
+///
+/// # Errors
+/// Only the database's.
+pub async fn note_start(
+    conn: &mut PgConnection,
+    node: NodeId,
+    host: &Host,
+    obstacle: Option<&Obstacle>,
+) -> Result<bool, sqlx::Error> {
+    store::boxes::note_start(conn, node, host, obstacle).await
+}
+
 /// Parks an instance, or lets it run again. Returns its region; a record that is so already is left alone.
 ///
 /// One transaction: the record, its revision, the region's serial, the audit event.
@@ -73,6 +88,8 @@ pub async fn set_parked(
         let (region, was) = store::boxes::lock_parked(&mut tx, app, host).await?.ok_or(Refusal::NotFound)?;
         if was != parked {
             store::boxes::set_parked(&mut tx, host, parked).await?;
+            // What kept it from starting keeps it from nothing while it is not to run.
+            store::boxes::forget_start(&mut tx, host).await?;
             nodes::bump_serial(&mut tx, &region).await?;
             let action = if parked { "instance.park" } else { "instance.wake" };
             let (subject, detail) = (host.to_string(), serde_json::json!({}));

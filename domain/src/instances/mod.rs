@@ -20,6 +20,7 @@ use crate::lease::LeaseLost;
 use crate::{db, nodes, queue};
 
 mod boxes;
+pub mod config_key;
 mod edges;
 pub mod jobs;
 pub mod landing;
@@ -36,7 +37,7 @@ pub mod source;
 mod store;
 pub mod why;
 
-pub use boxes::{BoxRoute, box_routes, may_start, publish_address, set_parked};
+pub use boxes::{BoxRoute, box_routes, may_start, note_start, publish_address, set_parked};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use landing::{Landfall, Landing, land, requeue_landings};
 pub use new::NewInstance;

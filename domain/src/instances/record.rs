@@ -75,7 +75,7 @@ pub struct RecordMove {
     pub ready_at: Option<Timestamp>,
 }
 
-/// What holds a landing up: present only while something does.
+/// What holds a landing up, or a start: present only while something does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RecordHeld {
     /// Stable, e.g. `staging_missing`.

@@ -80,13 +80,15 @@ pub struct Why {
     pub reasons: Vec<Reason>,
 }
 
-/// A landing that something holds up.
+/// A landing that something holds up, or the start of what has landed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldLanding {
     /// The record's application.
     pub app: AppName,
     /// Its host, which nobody serves meanwhile.
     pub host: Host,
+    /// Whether it has landed, and its child does not start.
+    pub landed: bool,
     /// Its region.
     pub region: RegionCode,
     /// What holds it up.

@@ -155,6 +155,24 @@ async fn a_landing_that_is_held_up_is_a_problem_of_every_page_and_a_finished_mov
 }
 
 #[tokio::test]
+async fn a_start_that_waits_for_a_key_is_a_problem_of_every_page() {
+    let fleet = Fleet::with_instance().await;
+    fleet
+        .sql(
+            "update routes set held_since = lh_now(),
+                    held = '{\"code\": \"config_key\", \"message\": \"its child does not start\", \"permanent\": true}'",
+        )
+        .await;
+    let mut visitor = Visitor::signed_in(&fleet.server).await;
+    let text = says(&mut visitor).await;
+    assert!(text.contains("What is wrong?") && text.contains("Its child does not start."), "{text}");
+    assert!(text.contains("Give a box of eu that runs instances the key"), "what to do: {text}");
+    let overview = plain(&visitor.get("/").await.text);
+    assert!(overview.contains("The start of ledger.acme.example in eu is held up: its child does not"), "{overview}");
+    assert!(plain(&visitor.get("/moves").await.text).contains("0 held up of 0 landing"), "it has landed");
+}
+
+#[tokio::test]
 async fn an_instance_is_parked_and_woken_by_forms() {
     let fleet = Fleet::with_instance().await;
     let mut visitor = Visitor::signed_in(&fleet.server).await;

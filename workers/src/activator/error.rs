@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::ids::Host;
+use domain::instances::sealed::Unopened;
 
 use crate::objects;
 
@@ -70,6 +71,15 @@ pub enum Error {
         host: Host,
         /// The name.
         name: String,
+    },
+    /// A sealed value does not open with the keys of this box. Nothing was started.
+    #[error("open the configuration of {host} (config_key)")]
+    ConfigKey {
+        /// Whose.
+        host: Host,
+        /// Which value, and why.
+        #[source]
+        source: Unopened,
     },
     /// The processes of this machine could not be looked at. Nothing is taken as ended.
     #[error("look at the processes of {host}")]

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use domain::db;
 use domain::ids::{Host, NodeId, RegionCode};
-use domain::instances::{self, BoxRoute};
+use domain::instances::moves::Obstacle;
+use domain::instances::{self, BoxRoute, config_key};
 use sqlx::PgPool;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -225,6 +226,9 @@ impl Keeper {
                         }
                         Err(error) => Some(error),
                     };
+                    if let Err(error) = note_start(&pool, node, &host, error.as_ref()).await {
+                        tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
+                    }
                     Done { host, began: error.is_none(), error }
                 });
             }
@@ -294,6 +298,21 @@ async fn may_start(pool: &PgPool, node: NodeId, host: &Host) -> Result<bool, any
     let mut conn = db::session(pool).await?;
     let may = instances::may_start(&mut conn, node, host).await?;
     Ok(conn.done(may).await?)
+}
+
+/// Has the record's page say that its child waits for a key, and no longer once it runs. What else keeps a child from
+/// starting is told by the log alone, and changes nothing here.
+async fn note_start(pool: &PgPool, node: NodeId, host: &Host, error: Option<&Error>) -> Result<(), LookError> {
+    let obstacle = match error {
+        None => None,
+        Some(Error::ConfigKey { source, .. }) => {
+            Some(Obstacle::lasting(config_key::CODE, format!("its child does not start: {source}")))
+        }
+        Some(_) => return Ok(()),
+    };
+    let mut conn = db::session(pool).await?;
+    let changed = instances::note_start(&mut conn, node, host, obstacle.as_ref()).await?;
+    Ok(conn.done(changed).await.map(drop)?)
 }
 
 async fn publish(pool: &PgPool, node: NodeId, host: &Host, address: Option<SocketAddr>) -> Result<(), LookError> {

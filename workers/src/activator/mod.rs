@@ -50,6 +50,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::ids::Host;
+use domain::instances::sealed::Keys;
+pub use domain::instances::sealed::Unopened;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 
@@ -142,6 +144,12 @@ impl Activator {
     #[must_use]
     pub fn has_program(&self) -> bool {
         self.inner.exec.is_some()
+    }
+
+    /// What opens sealed values, where the box holds a key.
+    #[must_use]
+    pub fn config_key(&self) -> Option<&Keys> {
+        self.inner.settings.config_key.as_ref()
     }
 
     /// What lives here, host by host. One that cannot be looked at is marked, and told in the log.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::ids::RegionCode;
+use domain::instances::sealed::Keys;
 
 use super::process;
 use crate::objects::Endpoint;
@@ -26,6 +27,8 @@ pub struct Settings {
     /// What every process gets of the box's own environment: where programs are and where temporary files go. Nothing
     /// secret: the tenants' programs see it.
     pub environment: BTreeMap<OsString, OsString>,
+    /// What opens the sealed values of instances' environments; `None` where the box holds no key.
+    pub config_key: Option<Keys>,
     /// The store of the box's bucket, and who the box is to it.
     pub store: Endpoint,
     /// The box's bucket.
@@ -96,6 +99,7 @@ impl Settings {
             launcher,
             litestream: "litestream".into(),
             environment: BTreeMap::new(),
+            config_key: None,
             store,
             bucket: bucket.into(),
             credentials: ReplicaCredentials::Own { chain: BTreeMap::new() },

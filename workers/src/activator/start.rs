@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use domain::ids::Host;
+use domain::instances::sealed;
+use secrecy::ExposeSecret as _;
 
 use super::process::{self, Detached, Life, POLL};
 use super::record::Record;
@@ -33,11 +35,12 @@ impl Activator {
     /// A child that runs already is left alone, and waited for. Where the database is gone and its replica is not, nothing
     /// starts: see [`Error::Lost`].
     ///
-    /// The child's environment: the box's few basic names, the tenant's own, and, above both, `CARLOS_REGION`,
+    /// The child's environment: the box's few basic names, the tenant's own, whose sealed values are opened here and nowhere
+    /// written, and, above both, `CARLOS_REGION`,
     /// `LEASEHOLD_HOST`, `LEASEHOLD_DATABASE` and `LEASEHOLD_LISTEN` (M-101).
     ///
     /// # Errors
-    /// [`Error::NotPermitted`], [`Error::NoProgram`]; [`Error::Exited`] and [`Error::NotReady`] with the end of its log.
+    /// [`Error::NotPermitted`], [`Error::NoProgram`]; [`Error::ConfigKey`]; [`Error::Exited`] and [`Error::NotReady`] with the end of its log.
     pub async fn start<F>(&self, host: &Host, env: &BTreeMap<String, String>, permit: F) -> Result<Started, Error>
     where
         F: Future<Output = Result<bool, anyhow::Error>>,
@@ -60,6 +63,7 @@ impl Activator {
             Life::Lingers(pid) => return Err(Error::Runs { host: host.clone(), role: Role::Child, pid }),
         }
         if !ran {
+            let environment = self.environment(host, env)?;
             self.refuse_lost(host).await?;
             self.litestream(host, &files).replicate().await?;
             crate::failpoint::hit("activator.before_child", host.as_str()).await;
@@ -71,7 +75,7 @@ impl Activator {
                 note: &address.to_string(),
                 program,
                 args: self.inner.settings.exec.iter().flatten().skip(1).cloned().collect(),
-                environment: self.environment(host, env, address)?,
+                environment: self.own_names(host, environment, address),
                 folder: &files.folder,
                 log: &files.child_log(),
             };
@@ -118,25 +122,33 @@ impl Activator {
         }
     }
 
-    fn environment(
-        &self,
-        host: &Host,
-        env: &BTreeMap<String, String>,
-        address: SocketAddr,
-    ) -> Result<BTreeMap<OsString, OsString>, Error> {
+    /// The box's few names and the tenant's own, in plain.
+    fn environment(&self, host: &Host, env: &BTreeMap<String, String>) -> Result<BTreeMap<OsString, OsString>, Error> {
+        let opened = sealed::open(env, self.config_key());
+        let opened = opened.map_err(|source| Error::ConfigKey { host: host.clone(), source })?;
         let mut environment = self.inner.settings.environment.clone();
-        for (name, value) in env {
+        for (name, value) in opened {
+            let value = value.expose_secret();
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(Error::Environment { host: host.clone(), name: name.clone() });
+                return Err(Error::Environment { host: host.clone(), name });
             }
             environment.insert(name.into(), value.into());
         }
-        // Last, so that the tenant can neither set nor unset them.
+        Ok(environment)
+    }
+
+    /// What the tenant can neither set nor unset.
+    fn own_names(
+        &self,
+        host: &Host,
+        mut environment: BTreeMap<OsString, OsString>,
+        address: SocketAddr,
+    ) -> BTreeMap<OsString, OsString> {
         environment.insert("CARLOS_REGION".into(), self.inner.settings.region.as_str().into());
         environment.insert("LEASEHOLD_HOST".into(), host.as_str().into());
         environment.insert("LEASEHOLD_DATABASE".into(), self.files(host).database().into());
         environment.insert("LEASEHOLD_LISTEN".into(), address.to_string().into());
-        Ok(environment)
+        environment
     }
 
     /// The addresses that children of other hosts have or had last: an edge that has not heard of an end yet would send one

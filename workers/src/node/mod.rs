@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use domain::db;
 use domain::ids::{NodeId, QueueName, RegionCode};
+use domain::instances::sealed::Keys;
 use domain::nodes::{self, Bucket, Capabilities, Node, NodeSpec};
 use sqlx::PgPool;
 use tokio::sync::Mutex;
@@ -24,8 +25,10 @@ use crate::activator::{self, Activator};
 use crate::mirror::{self, Place};
 use crate::objects::{CopyLimits, Endpoint, LimitSettings, ObjectStore, Tuning};
 
+mod config_key;
 mod keeper;
 
+pub use config_key::{ConfigKeyError, read_config_key};
 pub use keeper::{Kept, beat, keep, sweep};
 
 /// The place that a URL may carry for stores with an address for each region, e.g. `https://s3.{region}.example.com`.
@@ -153,6 +156,9 @@ impl NodeContext {
         tokio::fs::create_dir_all(&spill).await.map_err(|source| NodeError::Folder { path: spill.clone(), source })?;
         config.mirror.spill_folder.get_or_insert(spill);
         let own = Bucket { name: config.data_bucket.clone(), region: config.data_bucket_region.clone() };
+        // What it holds, whatever was said: a box that promises a key without one would be handed landings in vain.
+        let keys = config.activator.as_ref().and_then(|settings| settings.config_key.as_ref());
+        config.capabilities.config_key = keys.map(Keys::recipients).unwrap_or_default();
         let spec = NodeSpec {
             identity: config.identity.clone(),
             region: config.region.clone(),

@@ -18,16 +18,17 @@ pub(super) fn row(m: &Move) -> Option<Row> {
     })
 }
 
-/// A landing that is held up is an instance that nobody serves.
+/// A landing, or a start, that is held up is an instance that nobody serves.
 pub(super) fn landing(it: &HeldLanding) -> Row {
     let (severity, text) = if it.held.permanent {
         (Severity::Problem, "Nobody serves it, and somebody must act before it goes on")
     } else {
         (Severity::Warning, "Nobody serves it meanwhile; it is tried again by itself")
     };
+    let what = if it.landed { "start" } else { "landing" };
     Row {
         severity,
-        title: format!("The landing of {} in {} is held up: {}", it.host, it.region, it.held.message),
+        title: format!("The {what} of {} in {} is held up: {}", it.host, it.region, it.held.message),
         text: format!("{text} ({}).", it.held.code),
         since: Some(it.held.since),
         link: Some((instance::address(it.app.as_str(), it.host.as_str()), "What to do".to_owned())),

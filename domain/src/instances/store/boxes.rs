@@ -7,6 +7,7 @@ use sqlx::types::Json;
 
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::instances::boxes::BoxRoute;
+use crate::instances::moves::Obstacle;
 
 /// Every route of a box, by host. All of them, or an error: a part would look like routes that are gone (M-122).
 ///
@@ -124,5 +125,44 @@ pub(in crate::instances) async fn set_parked(
     sqlx::query!("update instances set parked = $2, revision = revision + 1 where host = $1", host.as_str(), parked)
         .execute(conn)
         .await?;
+    Ok(())
+}
+
+pub(in crate::instances) async fn note_start(
+    conn: &mut PgConnection,
+    node: NodeId,
+    host: &Host,
+    obstacle: Option<&Obstacle>,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        update routes
+           set held = $3,
+               held_since = case
+                                when $3::jsonb is null then null
+                                when held ->> 'code' = $3::jsonb ->> 'code' then held_since
+                                else (select lh_now())
+                            end
+         where host = $2
+           and node_id = $1
+           and status = 'serving'
+           and held is distinct from $3
+        "#,
+        node.0,
+        host.as_str(),
+        obstacle.map(|obstacle| serde_json::json!(obstacle)),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+pub(in crate::instances) async fn forget_start(conn: &mut PgConnection, host: &Host) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update routes set held = null, held_since = null where host = $1 and status = 'serving' and held is not null",
+        host.as_str(),
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }

@@ -88,7 +88,7 @@ async fn read(conn: &mut PgConnection, record: Record, newest: Option<moves::Mov
     Ok(decide(Facts { now: row.now, record, seat, newest, steps, job, predicted_freeze }))
 }
 
-/// Landings that something holds up, by host, at most `limit`.
+/// Landings, and starts, that something holds up, by host, at most `limit`.
 ///
 /// # Errors
 /// Only the database's.
@@ -96,7 +96,7 @@ pub async fn held_landings(conn: &mut PgConnection, limit: u16) -> Result<Vec<He
     let rows = sqlx::query!(
         r#"
         select i.app as "app: AppName", i.host as "host: Host", i.region as "region: RegionCode",
-               r.held as "held!: Json<Obstacle>", r.held_since as "since!"
+               r.status <> 'landing' as "landed!", r.held as "held!: Json<Obstacle>", r.held_since as "since!"
           from routes r
           join instances i on i.id = r.instance_id
          where r.held is not null
@@ -113,6 +113,7 @@ pub async fn held_landings(conn: &mut PgConnection, limit: u16) -> Result<Vec<He
             app: row.app,
             host: row.host,
             region: row.region,
+            landed: row.landed,
             held: super::held_up(row.held.0, row.since),
         })
         .collect())

@@ -127,6 +127,12 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
             "Find out whose data is below instances/{host} and moves/{host} in the bucket of {from}, and in instances/{host} \
              of {on_box}'s data folder. Move it away: the record then begins anew."
         ),
+        "config_key" => format!(
+            "Give a box of {region} that runs instances the key that the values are sealed to (`node.config_key`), and start \
+             its worker again: it goes on by itself, and nothing is restored or started before. `leasehold region list` \
+             shows which keys boxes hold.",
+            region = facts.record.region
+        ),
         "database_damaged" => format!(
             "Move app.db out of instances/{host} of {on_box}'s data folder and keep it: the next try restores the replica."
         ),

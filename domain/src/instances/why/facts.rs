@@ -12,7 +12,7 @@ use crate::queue;
 pub const STEPS: u16 = 20;
 
 /// Every code by which a box says what holds a move, a cut, an abort or a landing up. Newer boxes may know more.
-pub const OBSTACLES: [&str; 49] = [
+pub const OBSTACLES: [&str; 50] = [
     // Rounds.
     "busy",
     "source_empty",
@@ -53,6 +53,8 @@ pub const OBSTACLES: [&str; 49] = [
     "sweep_failed",
     "delete_refused",
     "staging_not_empty",
+    // The landing, and each start.
+    "config_key",
     // The landing.
     "store_unreadable",
     "staging_missing",
