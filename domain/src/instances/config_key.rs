@@ -1,4 +1,67 @@
-//! A configuration whose sealed values a box cannot open.
+//! Which box of a region opens a record's sealed values: a landing goes to one that holds a key (M-115, M-120).
+//!
+//! Whether a key is the right one nobody can say but the box that has it. So a landing whose values a box cannot open is
+//! handed on, box by box, until one opens them; each writes why it could not, and none has restored anything.
 
-/// The stable code of a start that waits for a key.
+use sqlx::{Connection as _, PgConnection};
+
+use super::moves::Obstacle;
+use super::{Error, sealed, store};
+use crate::ids::{Host, InstanceId, NodeId, QueueName, RegionCode};
+use crate::lease::Lease;
+use crate::{db, queue};
+
+/// The stable code of a landing, and of a start, that waits for a key.
 pub const CODE: &str = "config_key";
+
+/// The box that is to have the route of a record which no box has: the one that asks, unless sealed values need a key, that
+/// one holds none, and another does.
+pub(super) async fn taker(
+    conn: &mut PgConnection,
+    id: InstanceId,
+    region: &RegionCode,
+    node: NodeId,
+) -> Result<NodeId, sqlx::Error> {
+    let Some(env) = store::config_key::env(conn, id).await? else { return Ok(node) };
+    if !sealed::any(&env) || store::config_key::holds(conn, node).await? {
+        return Ok(node);
+    }
+    Ok(store::config_key::next_holder(conn, region, node).await?.unwrap_or(node))
+}
+
+/// Notes that a box could not open the values of a record that it lands, and hands the landing on to the next box of the
+/// region that is heard and holds a key; `None` where there is no other. Going on from box to box, the turn comes back.
+///
+/// One transaction: what holds the landing up, the route, the job's queue.
+///
+/// # Errors
+/// [`Error::LeaseLost`], or the database's.
+pub async fn hand_on(
+    conn: &mut PgConnection,
+    lease: Lease,
+    (id, host): (InstanceId, &Host),
+    node: NodeId,
+    obstacle: &Obstacle,
+) -> Result<Option<NodeId>, Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let region = store::region_of_node(&mut tx, node).await?;
+        let place = store::landing::lock_place(&mut tx, id).await?;
+        store::landing::hold(&mut tx, host, node, Some(obstacle)).await?;
+        let mut next = None;
+        // A record that went elsewhere meanwhile is nobody's here: the next look says so.
+        if let Some(region) = region.filter(|own| place.is_some_and(|place| place.region == *own)) {
+            next = store::config_key::next_holder(&mut tx, &region, node).await?;
+            // No serial: edges are told of what serves alone, and the next box hears of it by the job.
+            if let Some(other) = next
+                && store::config_key::hand_route(&mut tx, host, (node, other)).await?
+            {
+                queue::hand_to(&mut tx, lease, &QueueName::of_node(other)).await?;
+            }
+        }
+        queue::require_lease(&mut tx, lease).await?;
+        Ok::<_, Error>(next)
+    }
+    .await;
+    db::finish(tx, done).await
+}

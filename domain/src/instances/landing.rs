@@ -12,7 +12,7 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::{self, Obstacle, Tail};
-use super::{Error, jobs, store};
+use super::{Error, config_key, jobs, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, QueueName, RegionCode};
 use crate::lease::Lease;
@@ -36,6 +36,11 @@ pub enum Landing {
     },
     /// Another box has it.
     Elsewhere {
+        /// The box.
+        node: NodeId,
+    },
+    /// It is another box's to land, which holds a key for its sealed values: this one has none.
+    Left {
         /// The box.
         node: NodeId,
     },
@@ -129,8 +134,13 @@ async fn land_inside(conn: &mut PgConnection, lease: Lease, id: InstanceId, node
             if store::residency::is_purging(conn, &place.host, &own).await? {
                 return Ok(Landing::Purging);
             }
-            store::landing::mint(conn, id, &place.host, node).await?;
+            let taker = config_key::taker(conn, id, &own, node).await?;
+            store::landing::mint(conn, id, &place.host, taker).await?;
             nodes::bump_serial(conn, &own).await?;
+            if taker != node {
+                queue::hand_to(conn, lease, &QueueName::of_node(taker)).await?;
+                return Ok(Landing::Left { node: taker });
+            }
         }
     }
     queue::hand_to(conn, lease, &QueueName::of_node(node)).await?;

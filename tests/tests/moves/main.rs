@@ -3,6 +3,7 @@
 mod abort;
 mod acting;
 mod actors;
+mod config;
 mod crash;
 mod cut;
 mod faults;

@@ -33,6 +33,7 @@ use crate::chain::chain;
 use crate::mirror::{Pair, Place};
 use crate::node::NodeContext;
 
+mod config;
 mod restore;
 mod staging;
 
@@ -81,6 +82,10 @@ impl InstanceLand {
             && let Err(error) = activator.stop(&arrival.fall.host).await
         {
             return self.hold(arrival, Obstacle::lasting("child_hangs", chain(&error))).await;
+        }
+        // Before anything is emptied, copied or restored: what does not open here would land without its child (M-120).
+        if let Err(unopened) = self.opens(arrival) {
+            return self.hand_on(arrival, &unopened).await;
         }
         let local = activator.map_or(Ok(false), |activator| activator.has_database(&arrival.fall.host));
         let local = local.map_err(anyhow::Error::new)?;
@@ -240,6 +245,8 @@ impl Job for InstanceLand {
             Landing::Serving { host, staged } => return self.clean(&host, &staged, &context).await,
             Landing::Elsewhere { node } => json!({"landed": false, "why": "served_elsewhere", "node_id": node}),
             Landing::OutOfScope { region } => json!({"landed": false, "why": "out_of_scope", "region": region}),
+            // The other one's queue has it: not done, and at once.
+            Landing::Left { .. } => return Ok(Done::Snooze { after: Duration::ZERO }),
             Landing::Purging => return Ok(Done::Snooze { after: RETRY }),
             Landing::Moving => json!({"landed": false, "why": "move_in_flight"}),
             Landing::Gone => json!({"landed": false, "why": "gone"}),

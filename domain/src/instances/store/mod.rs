@@ -15,6 +15,7 @@ use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::nodes::{self, Bucket};
 
 pub(super) mod boxes;
+pub(super) mod config_key;
 pub(super) mod landing;
 pub(super) mod receipt;
 pub(super) mod rescue;
