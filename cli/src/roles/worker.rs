@@ -136,12 +136,14 @@ fn node_config(settings: &Settings) -> anyhow::Result<Option<NodeConfig>> {
     if let Some(activator) = &mut config.activator {
         activator.config_key = keys;
     }
-    // A box that cannot restore takes no landing, and counts for no region as one that hosts (M-115).
-    config.capabilities.exec = config.activator.is_some();
+    // A box that cannot restore, or has nothing to run, takes no landing, and counts for no region as one that hosts
+    // (M-115).
+    config.capabilities.exec = config.activator.as_ref().is_some_and(|activator| activator.exec.is_some());
     Ok(Some(config))
 }
 
-/// What runs the box's instances; `None` where the box can only mirror.
+/// What runs the box's instances; `None` where the box can only mirror. That is told and no reason to end: its moves'
+/// rounds go on, and only a person can bring litestream.
 fn activator_settings(settings: &Settings, node: &NodeConfig) -> anyhow::Result<Option<activator::Settings>> {
     let instances = node.data_dir.join("instances");
     let store = node::endpoint_in(&node.s3, &node.data_bucket_region);
@@ -159,8 +161,12 @@ fn activator_settings(settings: &Settings, node: &NodeConfig) -> anyhow::Result<
     } else {
         ReplicaCredentials::Command { command: command.to_vec(), chain }
     };
-    if config.exec.is_none() && !config.has_litestream() {
-        tracing::info!("no litestream is found: this box mirrors, and neither lands nor cuts");
+    if !config.has_litestream() {
+        let litestream = config.litestream.display();
+        tracing::warn!(
+            %litestream,
+            "no litestream is found: this box mirrors, and neither runs, lands nor cuts instances (node.litestream)"
+        );
         return Ok(None);
     }
     Ok(Some(config))

@@ -3,7 +3,7 @@
 use sandbox::exec::{Running, Signal};
 use tests::wait::until;
 
-use crate::support::{Cli, LIMIT, System, end};
+use crate::support::{Cli, LIMIT, System, end, program, start, until_logged};
 
 async fn define(system: &System, code: &str, armed: bool) {
     let bucket = format!("data-{code}");
@@ -15,25 +15,20 @@ async fn define(system: &System, code: &str, armed: bool) {
     assert_eq!(ended.code, Some(0), "{}", ended.err);
 }
 
+/// What makes a worker the box of a region.
+fn arguments(system: &System, code: &str) -> Vec<String> {
+    let folder = system.cli.folder().join(format!("box-{code}"));
+    let folder = folder.to_str().expect("UTF-8");
+    let (identity, bucket) = (format!("box-{code}"), format!("data-{code}"));
+    let named = ["--node", &identity, "--region", code, "--data-dir", folder, "--data-bucket", &bucket];
+    let store = ["--data-bucket-region", "x-1", "--s3-endpoint", "http://127.0.0.1:1"];
+    named.into_iter().chain(store).map(str::to_owned).collect()
+}
+
 /// The worker of a box. Its object store is away: what it lands stays held up.
 async fn start_box(system: &System, code: &str) -> Running {
-    let (identity, bucket) = (format!("box-{code}"), format!("data-{code}"));
-    let folder = system.cli.folder().join(&identity);
-    let folder = folder.to_str().expect("UTF-8");
-    let worker = system.worker(&[
-        "--node",
-        &identity,
-        "--region",
-        code,
-        "--data-dir",
-        folder,
-        "--data-bucket",
-        &bucket,
-        "--data-bucket-region",
-        "x-1",
-        "--s3-endpoint",
-        "http://127.0.0.1:1",
-    ]);
+    let arguments = arguments(system, code);
+    let worker = system.worker(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     until("its region can host", LIMIT, || async {
         assert!(worker.status().is_none(), "the box ended: {}", worker.log_tail());
         let regions = system.cli.json(&["region", "list"]).await;
@@ -165,6 +160,39 @@ async fn a_region_that_somebody_else_changed_meanwhile_is_left_alone_and_the_com
     }
     let changed = cli.json(&["region", "set", "eu", "--home"]).await;
     assert_eq!((&changed["name"], &changed["home"]), (&"Theirs".into(), &true.into()));
+}
+
+/// M-115: whoever counts on it would wait for a landing that no box takes.
+#[tokio::test]
+async fn a_box_without_a_program_or_without_litestream_says_so_and_hosts_nothing() {
+    let system = System::start().await;
+    let bare = |litestream: std::path::PathBuf| system.cli.clone().with("LEASEHOLD_NODE_LITESTREAM", litestream);
+    let without_program = bare(sandbox::tools::find_litestream().expect("find litestream"));
+    let without_litestream = bare("/nowhere/litestream".into()).with("LEASEHOLD_NODE_EXEC", program());
+    let cases: [(&str, &Cli, &str); 2] = [
+        ("eu", &without_program, "this box has no program for its instances"),
+        ("uk", &without_litestream, "no litestream is found"),
+    ];
+    for (code, cli, words) in cases {
+        define(&system, code, true).await;
+        let arguments = arguments(&system, code);
+        let arguments: Vec<&str> = ["worker"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        let worker = start(cli, &arguments, "bare.log");
+        until_logged(&worker, words).await;
+        let node = format!("box-{code}");
+        until("its worker is heard", LIMIT, || async {
+            assert!(worker.status().is_none(), "the box ended: {}", worker.log_tail());
+            let workers = system.cli.json(&["worker", "list"]).await;
+            workers["items"].as_array()?.iter().any(|worker| worker["node"] == node.as_str()).then_some(())
+        })
+        .await;
+        let regions = system.cli.json(&["region", "list"]).await;
+        let region = regions["items"].as_array().expect("a list").iter().find(|region| region["code"] == code);
+        assert_eq!(region.map(|region| &region["can_host"]), Some(&false.into()), "{regions}");
+        let refused = system.cli.run(&["instance", "create", "acme", "a.acme.example", "--region", code]).await;
+        assert!(refused.code != Some(0) && refused.err.contains("region_cannot_host"), "{}", refused.err);
+        assert!(end(&worker, Signal::TERM).await.success(), "{}", worker.log_tail());
+    }
 }
 
 #[tokio::test]

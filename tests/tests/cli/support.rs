@@ -120,9 +120,10 @@ impl System {
     /// A worker of these queues.
     pub(crate) fn worker(&self, args: &[&str]) -> Running {
         let args: Vec<&str> = ["worker"].into_iter().chain(args.iter().copied()).collect();
-        // Without it a box can only mirror, and takes no instance.
+        // Without both a box hosts nothing. What it would run is never run: the object stores of these boxes are away.
         let litestream = sandbox::tools::find_litestream().expect("find litestream");
-        start(&self.cli.clone().with("LEASEHOLD_NODE_LITESTREAM", litestream), &args, "worker.log")
+        let cli = self.cli.clone().with("LEASEHOLD_NODE_LITESTREAM", litestream).with("LEASEHOLD_NODE_EXEC", program());
+        start(&cli, &args, "worker.log")
     }
 
     /// Enqueues a job and returns its id.
