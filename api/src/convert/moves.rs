@@ -24,6 +24,7 @@ pub fn move_view(found: moves::Move) -> wire::MoveView {
         purge_began_at: found.purge_began_at,
         landed_at: found.landed_at,
         staging_deleted_at: found.staging_deleted_at,
+        given_up_at: found.given_up_at,
         node_id: found.node.map(|node| node.0),
         job_id: found.job.map(|job| job.0),
         round: found.round,

@@ -193,6 +193,7 @@ async fn render(mut visit: Visit, why: Why, receipt: Option<Receipt>) -> Result<
 
 fn earlier_row(it: &Move, now: Now) -> Earlier {
     let end = match (it.outcome.as_deref(), it.landed_at) {
+        (Some("moved"), None) if it.given_up_at.is_some() => "given up".to_owned(),
         (Some("moved"), None) => "landing".to_owned(),
         (Some(outcome), _) => outcome.to_owned(),
         (None, _) => it.state.to_string(),

@@ -55,7 +55,7 @@ pub(super) async fn show(State(app): State<App>, ask: Ask) -> Result<Response, F
     let (now, verdict) = (page::now(&facts), Verdict::of(&facts));
     let (open, more) = rows(&facts.moves, now, OPEN);
     let stuck = facts.moves.iter().filter(|it| it.status.obstacle.as_ref().is_some_and(|o| o.permanent)).count();
-    let landing = over.iter().filter(|it| it.outcome.as_deref() == Some("moved") && it.landed_at.is_none()).count();
+    let landing = over.iter().filter(|it| it.is_landing()).count();
     let sentence = format!(
         "{} in flight, {stuck} of them waiting for a person; {} held up of {landing} landing.",
         words::things(i64::try_from(facts.moves.len()).unwrap_or(i64::MAX), "move", "moves"),
@@ -73,6 +73,7 @@ pub(super) async fn show(State(app): State<App>, ask: Ask) -> Result<Response, F
 
 fn row(it: &Move, now: Now) -> Over {
     let (word, tone, glyph) = match (it.outcome.as_deref(), it.landed_at) {
+        (Some("moved"), None) if it.given_up_at.is_some() => ("given up", "idle", "abort"),
         (Some("moved"), None) => ("landing", "run", "land"),
         (Some("moved"), Some(_)) => ("landed", "ok", "ok"),
         _ => ("aborted", "idle", "abort"),

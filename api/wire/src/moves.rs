@@ -43,6 +43,8 @@ pub struct MoveView {
     pub landed_at: Option<DateTime<Utc>>,
     /// When nothing of it was staged any more.
     pub staging_deleted_at: Option<DateTime<Utc>>,
+    /// When an operator gave its landing up, and pointed the instance to another region.
+    pub given_up_at: Option<DateTime<Utc>>,
     /// The box that serves the instance.
     pub node_id: Option<Uuid>,
     /// The live job that carries it out.

@@ -43,6 +43,15 @@ async fn waiting(system: &System, args: &[&str], change: &'static str) -> Ended 
     tokio::join!(system.cli.run(args), ready).0
 }
 
+async fn until_cutting(system: &System) {
+    until("it is being cut", LIMIT, || async {
+        let state: String =
+            sqlx::query_scalar("select state from moves").fetch_one(system.database.pool()).await.expect("the state");
+        (state == "cutting").then_some(())
+    })
+    .await;
+}
+
 const READY: &str = "update moves set state = 'ready', ready_at = lh_now()";
 const LANDED: &str = "update moves set cut_at = '2026-03-14T03:00:00Z', tail_txid = '000000000000a3f1',
         tail_sha256 = repeat('ab', 32), tail_size = 4096, purge_began_at = '2026-03-14T03:00:02Z',
@@ -73,12 +82,7 @@ async fn a_move_is_begun_watched_cut_and_its_receipt_shown() {
 
     // The wait begins when the verb was taken: what lands before is told all the same.
     let cut = async {
-        until("it is being cut", LIMIT, || async {
-            let state: String =
-                sqlx::query_scalar("select state from moves").fetch_one(system.database.pool()).await.unwrap();
-            (state == "cutting").then_some(())
-        })
-        .await;
+        until_cutting(&system).await;
         sql(&system, LANDED).await;
     };
     let (ended, ()) = tokio::join!(cli.run(&["instance", "cut", APP, HOST, "--wait", "--json"]), cut);
@@ -206,8 +210,35 @@ async fn the_operators_verbs_want_the_host_typed_again_and_tell_what_is_given_up
     let late = cli.run(&["instance", "unstick", APP, HOST, "--confirm", HOST, "--reason", "again"]).await;
     assert_eq!(late.code, Some(5), "{}", late.err);
 
+    flipped_and_pointed_back(&system).await;
+}
+
+/// The record says `moved` all the same.
+#[tokio::test]
+async fn a_wait_for_a_landing_ends_once_an_operator_gives_it_up() {
+    let system = served().await;
+    let cli = &system.cli;
+    assert_eq!(cli.run(&["instance", "move", APP, HOST, "uk"]).await.code, Some(0));
+    sql(&system, READY).await;
+    sql(&system, "update moves set target_bucket = 'data-uk', target_bucket_region = 'us-east-1'").await;
+    let given_up = async {
+        until_cutting(&system).await;
+        flipped_and_pointed_back(&system).await;
+    };
+    let (ended, ()) = tokio::join!(cli.run(&["instance", "cut", APP, HOST, "--wait"]), given_up);
+    assert_eq!(ended.code, Some(5), "{}{}", ended.out, ended.err);
+    assert!(ended.err.contains("an operator gave the landing in uk up"), "{}", ended.err);
+    let receipt = cli.run(&["instance", "receipt", APP, HOST]).await.out;
+    assert!(receipt.contains("landing given up at"), "{receipt}");
+    let why = cli.run(&["instance", "why", APP, HOST]).await.out;
+    assert!(why.contains("An operator pointed it to eu"), "{why}");
+}
+
+/// The cut is done, no box of the target takes it, and an operator points the record back.
+async fn flipped_and_pointed_back(system: &System) {
+    let cli = &system.cli;
     sql(
-        &system,
+        system,
         "update moves set finished_at = lh_now(), outcome = 'moved', state = 'cutting', purge_began_at = lh_now(),
                           tail_txid = '000000000000a3f1', tail_sha256 = repeat('ab', 32), tail_size = 1;
          update instances set region = 'uk', pending_landing_to = 'uk', pending_landing_move = (select id from moves);

@@ -156,13 +156,17 @@ async fn no_move_to_a_region_begins_while_what_is_left_there_is_being_purged() {
 async fn a_record_that_is_pointed_back_is_restored_from_the_sources_last_checkpoint() {
     // M-100: the target cannot land, and an operator points the record back.
     let (fleet, id) = moved().await;
-    let tail = fleet.read_move(id).await.tail.expect("proven");
+    let found = fleet.read_move(id).await;
+    assert!(found.is_landing() && found.given_up_at.is_none(), "{found:?}");
+    let tail = found.tail.expect("proven");
     let staged = fleet.s3.objects().keys("uk-data", &format!("moves/{HOST}/"));
     let newest = staged.into_iter().rfind(|key| key.contains("/0000/")).expect("raw files");
     fleet.s3.objects().delete("uk-data", &newest);
     fleet.run(&fleet.uk).await.snoozed();
     let pointed = point(&fleet, "eu").await.expect("nobody serves it");
     assert_eq!(pointed.given_up, Some((id, tail.txid.clone())), "what would be lost is told");
+    let found = fleet.read_move(id).await;
+    assert!(!found.is_landing() && found.given_up_at.is_some(), "whoever waits for its landing learns it: {found:?}");
     let filter = audit::Filter { subject: Some(HOST.to_owned()), ..audit::Filter::default() };
     let events = audit::list(&mut *fleet.conn().await, &filter, 1).await.expect("an answer");
     assert_eq!(

@@ -68,7 +68,7 @@ pub(super) struct Stage {
 
 /// The way of a move; none of one that is given up.
 pub(super) fn stages(about: &Move, now: Now) -> Vec<Stage> {
-    if about.aborted_at.is_some() {
+    if about.aborted_at.or(about.given_up_at).is_some() {
         return Vec::new();
     }
     let moved = about.finished_at.is_some();

@@ -38,8 +38,13 @@ pub(super) fn acts(about: &Move, receipt: Option<&Receipt>, now: Now) -> Vec<Act
     let serves = Act {
         what: "the target serves it".to_owned(),
         tone: if about.landed_at.is_some() { "ok" } else { "" },
-        how: about.landed_at.map_or_else(|| "to come".to_owned(), |_| "done".to_owned()),
-        age: about.landed_at.map(|at| now.clock(at)),
+        how: match (about.landed_at, about.given_up_at) {
+            (Some(_), _) => "done",
+            (None, Some(_)) => "given up",
+            (None, None) => "to come",
+        }
+        .to_owned(),
+        age: about.landed_at.or(about.given_up_at).map(|at| now.clock(at)),
     };
     acts.insert(ACTS.len() - 1, serves);
     acts
@@ -158,7 +163,10 @@ pub(super) fn receipt(receipt: &Receipt) -> Vec<Fact> {
     }
     facts.push(Fact::plain("Let be cut", moment(it.cut_at)));
     facts.push(Fact::plain("Given to the target", moment(it.finished_at)));
-    facts.push(Fact::plain("Landed", moment(it.landed_at)));
+    facts.push(match it.given_up_at {
+        Some(at) => Fact::plain("Landing given up", moment(Some(at))),
+        None => Fact::plain("Landed", moment(it.landed_at)),
+    });
     if let Some((landed, cut)) = it.landed_at.zip(it.cut_at) {
         facts.push(Fact::plain("Nobody was served for", words::millis((landed - cut).num_milliseconds())));
     }

@@ -47,6 +47,9 @@ fn told(receipt: &MoveReceipt) -> String {
         lines.push(("database bytes", tail(|tail| tail.size.to_string())));
         lines.push(("flipped at", moment(it.finished_at)));
         lines.push(("landed at", moment(it.landed_at)));
+        if it.given_up_at.is_some() {
+            lines.push(("landing given up at", moment(it.given_up_at)));
+        }
         lines.push(("frozen", receipt.frozen_ms.map_or_else(|| "-".to_owned(), seconds)));
         lines.push(("staging deleted at", moment(it.staging_deleted_at)));
         lines.push(("old replica", receipt.old_replica.as_ref().map_or_else(|| "-".to_owned(), old_replica)));

@@ -49,6 +49,12 @@ impl Until {
         match moved.outcome.as_deref() {
             _ if done => Found::Done,
             Some("moved") if self == Self::Ready => Found::Done,
+            // The record says `moved` and nothing of it will ever land.
+            Some("moved") if self == Self::Landed && moved.given_up_at.is_some() => Found::Otherwise(format!(
+                "an operator gave the landing in {} up and pointed the instance to another region: `leasehold instance \
+                 why`",
+                moved.to
+            )),
             Some("moved") if self == Self::Landed => Found::NotYet,
             Some(outcome) => Found::Otherwise(format!("the move to {} ended otherwise: {outcome}", moved.to)),
             None => Found::NotYet,
@@ -266,6 +272,8 @@ mod tests {
         }
         let landed = MoveView { landed_at: Some(asked("serving").now), ..moved("cutting", Some("moved")) };
         assert_eq!(Until::Landed.found(&landed), Found::Done);
+        let given_up = MoveView { given_up_at: Some(asked("landing").now), ..moved("cutting", Some("moved")) };
+        assert!(matches!(Until::Landed.found(&given_up), Found::Otherwise(_)), "it would wait for ever");
     }
 
     #[test]

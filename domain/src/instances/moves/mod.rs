@@ -100,10 +100,20 @@ pub struct Move {
     pub landed_at: Option<Timestamp>,
     /// When nothing of it was staged any more.
     pub staging_deleted_at: Option<Timestamp>,
+    /// When an operator gave its landing up, and pointed the record elsewhere.
+    pub given_up_at: Option<Timestamp>,
     /// The box that serves the host.
     pub node: Option<NodeId>,
     /// The live job that carries it out.
     pub job: Option<JobId>,
+}
+
+impl Move {
+    /// Whether the target is still to serve what the cut gave it.
+    #[must_use]
+    pub fn is_landing(&self) -> bool {
+        self.outcome.as_deref() == Some("moved") && self.landed_at.is_none() && self.given_up_at.is_none()
+    }
 }
 
 /// A row of a move's journal.

@@ -48,8 +48,12 @@ fn landing(facts: &Facts) -> Reason {
     let region = &facts.record.region;
     let here = facts.seat.as_ref().filter(|seat| seat.region == *region);
     let Some(seat) = here else {
-        let since = facts.newest.as_ref().and_then(|it| it.finished_at);
-        let message = format!("The cut gave it to {region}, and no box there has taken it yet.");
+        let newest = facts.newest.as_ref();
+        let (who, since) = match newest.and_then(|it| it.given_up_at) {
+            Some(at) => ("An operator pointed it", Some(at)),
+            None => ("The cut gave it", newest.and_then(|it| it.finished_at)),
+        };
+        let message = format!("{who} to {region}, and no box there has taken it yet.");
         return Reason { since, ..Reason::new("landing", message) };
     };
     let (what, since) = match facts.steps.first().filter(|step| step.ended_at.is_none()) {

@@ -76,6 +76,7 @@ fn moving(state: MoveState) -> Move {
         purge_began_at: None,
         landed_at: None,
         staging_deleted_at: None,
+        given_up_at: None,
         node: None,
         job: None,
     }
@@ -266,6 +267,11 @@ fn placed_and_observed_region_differ_only_around_a_cut_and_it_is_said_why() {
         last.message,
         "It is placed in uk and was last served in eu: the cut gave it to uk, and box box-eu has not retired its route yet."
     );
+    let mut pointed_back = facts(Some(Move { given_up_at: Some(moment(-1)), ..over.clone() }));
+    pointed_back.seat = None;
+    let why = decide(pointed_back);
+    assert_eq!(why.reasons.last().map(|it| it.code.as_str()), Some("landing"));
+    assert!(why.reasons.iter().any(|it| it.message.starts_with("An operator pointed it to eu")), "{:?}", why.reasons);
     over.landed_at = Some(moment(0));
     let mut landed = facts(Some(over));
     landed.record = record("uk");

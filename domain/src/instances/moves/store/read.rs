@@ -83,7 +83,9 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
                m.to_region as "to: RegionCode", m.state, m.requested_at, m.ready_at, m.target_bucket,
                m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at, m.outcome,
                m.cut_auto, m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
-               m.staging_deleted_at, r.node_id as "node?: NodeId", j.id as "job?: JobId"
+               m.staging_deleted_at, r.node_id as "node?: NodeId", j.id as "job?: JobId",
+               -- In its target a move leaves nothing but a staging that never lands, due from the moment of that.
+               (select o.keep_until from remains o where o.move_id = m.id and o.region = m.to_region) as given_up_at
           from moves m
           join instances i on i.id = m.instance_id
           left join routes r on r.host = m.host
@@ -121,6 +123,7 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
             purge_began_at: r.purge_began_at,
             landed_at: r.landed_at,
             staging_deleted_at: r.staging_deleted_at,
+            given_up_at: r.given_up_at,
             node: r.node,
             job: r.job,
         })
