@@ -38,11 +38,9 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
         | "source_unreachable"
         | "source_throttled"
         | "source_failing"
-        | "source_listing_incomplete"
-        | "store_unreadable" => format!(
-            "See whether the object store of {from} answers {on_box}, and whether the box's rights there are those of \
-             deploy/iam."
-        ),
+        | "source_listing_incomplete" => store_of(from, &on_box),
+        // A landing reads the store of the box that lands it, which is the record's region.
+        "store_unreadable" => store_of(&facts.record.region, &on_box),
         "target_unreachable" | "target_throttled" | "target_failing" | "target_listing_incomplete" => {
             format!("See whether the object store of {to} answers {on_box}; rounds are tried again by themselves.")
         }
@@ -138,6 +136,13 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
         ),
         _ => return None,
     })
+}
+
+fn store_of(region: &RegionCode, on_box: &str) -> String {
+    format!(
+        "See whether the object store of {region} answers {on_box}, and whether the box's rights there are those of \
+         deploy/iam."
+    )
 }
 
 fn start_box(region: &RegionCode) -> String {

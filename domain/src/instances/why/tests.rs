@@ -280,6 +280,15 @@ fn placed_and_observed_region_differ_only_around_a_cut_and_it_is_said_why() {
 }
 
 #[test]
+fn a_store_that_does_not_answer_is_the_sources_in_a_round_and_the_landings_own_in_a_landing() {
+    let mut asked = facts(Some(moving(MoveState::Cutting)));
+    (asked.record, asked.seat) = (record("uk"), Some(seat("uk", "landing")));
+    let todo = |code: &str| advice::of(code, &asked).expect("something to do");
+    assert!(todo("source_unreadable").contains("object store of eu"), "{}", todo("source_unreadable"));
+    assert!(todo("store_unreadable").contains("object store of uk answers box box-uk"), "{}", todo("store_unreadable"));
+}
+
+#[test]
 fn every_code_has_something_to_do_or_nothing_to_be_done() {
     let asked = facts(Some(moving(MoveState::Cutting)));
     let mute: Vec<&str> = OBSTACLES.into_iter().filter(|code| advice::of(code, &asked).is_none()).collect();
