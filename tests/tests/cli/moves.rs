@@ -192,6 +192,10 @@ async fn the_help_of_cut_says_that_the_tenant_freezes_and_what_the_freeze_must_c
     }
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks/moves.md")).unwrap();
     assert!(page.contains("## The frozen window"), "the section that the help names");
+    for (text, figure) in [(&help.out, "Cover ten seconds"), (&page, "**Cover ten seconds**")] {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&format!("{figure} for a database below a hundred megabytes")), "{words}");
+    }
 }
 
 #[tokio::test]

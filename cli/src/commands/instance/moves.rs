@@ -18,16 +18,17 @@ The instance is served where it is while its data is copied. When the move is re
 and cut it with `leasehold instance cut`. An application that cannot freeze its writes moves with `--cut auto`: the
 platform closes its route and cuts as soon as the move is ready, and writes are refused from then until the target serves.";
 
-/// What `cut --help` says below its flags. The window's measured length stands in one place, docs/runbooks/moves.md, under
-/// \"The frozen window\".
+/// What `cut --help` says below its flags. What was measured, and how, stands in one place, docs/runbooks/moves.md, under
+/// "The frozen window"; a test holds the figure here against it.
 pub(super) const CUT_HELP: &str = "Example: leasehold instance cut acme ledger.acme.example --wait
 
 Freeze the application's writes first: nobody checks that, and a write that meets the stop may be refused to its writer.
-Keep them frozen from before this command until the target serves, which `--wait` tells. How long that takes was measured:
-see \"The frozen window\" in docs/runbooks/moves.md, and `leasehold instance why`, which predicts it from the newest cuts
-between the two regions. Meanwhile every edge answers 503 with Retry-After.
+Keep them frozen from before this command until the target serves, which `--wait` tells. Cover ten seconds for a database
+below a hundred megabytes: see \"The frozen window\" in docs/runbooks/moves.md, and `leasehold instance why`, which predicts it
+from the newest cuts between the two regions. Meanwhile every edge answers 503 with Retry-After.
 
-A cut goes forward only: it ends with the instance in the target region, however often a machine dies on the way.";
+A cut goes forward by itself, however often a machine dies on the way. Only operators take it back: `unstick` before the
+source's database is deleted, `point` where the target cannot land it. Then `--wait` ends with exit code 5.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Begin {
