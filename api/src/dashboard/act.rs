@@ -35,6 +35,19 @@ pub(super) async fn sender(app: &App, ask: &Ask, csrf: &str, needed: Permission)
     Ok(caller)
 }
 
+/// Runs a form's whole transaction again while it loses races, as the API's doors do.
+///
+/// # Errors
+/// The last try's.
+pub(super) async fn again<T, F, Fut>(transaction: F) -> Result<T, Failure>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, Failure>>,
+{
+    let is_race = |failure: &Failure| matches!(failure, Failure::Store(error) if domain::db::lost_a_race(error));
+    domain::db::retry_races(transaction, is_race).await
+}
+
 /// What a refusal means is the API's to say; here it gets words for a form, whose fields are named otherwise.
 impl From<queue::Error> for Failure {
     fn from(error: queue::Error) -> Self {

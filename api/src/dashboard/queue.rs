@@ -168,12 +168,15 @@ async fn hold(
 ) -> Result<Response, Failure> {
     let caller = act::sender(app, ask, csrf, Permission::QueuesOperate).await?;
     let reason = why(reason)?;
-    let mut tx = domain::db::begin(app.pool()).await?;
-    match verb {
-        Verb::Pause => drop(operating::pause(&mut tx, &caller, what, reason).await?),
-        Verb::Resume => drop(operating::resume(&mut tx, &caller, what, reason).await?),
-    }
-    tx.commit().await?;
+    act::again(async || {
+        let mut tx = domain::db::begin(app.pool()).await?;
+        match verb {
+            Verb::Pause => drop(operating::pause(&mut tx, &caller, what, reason).await?),
+            Verb::Resume => drop(operating::resume(&mut tx, &caller, what, reason).await?),
+        }
+        Ok(tx.commit().await?)
+    })
+    .await?;
     if verb == Verb::Resume {
         app.hints().resumed(what);
     }
@@ -202,10 +205,13 @@ pub(super) async fn limit(
     let caller = act::sender(&app, &ask, &sent.csrf, Permission::QueuesOperate).await?;
     let reason = why(&sent.reason)?;
     let limits = operating::limits(&asked(&sent)?);
-    let mut tx = domain::db::begin(app.pool()).await?;
-    // What was set since the form was opened is not put back.
-    let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
-    db::finish(tx, done).await?;
+    act::again(async || {
+        let mut tx = domain::db::begin(app.pool()).await?;
+        // What was set since the form was opened is not put back.
+        let done = operating::limit(&mut tx, &caller, &name, &limits, reason, Some(sent.revision)).await;
+        Ok(db::finish(tx, done).await?)
+    })
+    .await?;
     app.hints().freed(&name);
     Ok(Redirect::to(&format!("/queues/{name}")).into_response())
 }

@@ -74,6 +74,41 @@ async fn a_move_is_begun_cut_and_given_up_by_forms_without_script() {
 }
 
 #[tokio::test]
+async fn a_form_that_loses_a_race_is_done_by_another_try() {
+    let fleet = Fleet::with_instance().await;
+    put_worker(fleet.server.db.pool(), &fleet.eu).await;
+    let mut visitor = Visitor::signed_in(&fleet.server).await;
+    let csrf = token(&mut visitor).await;
+    // Each act's first change of the record meets a race that the second does not.
+    fleet
+        .sql(
+            "create sequence lost_races;
+             create function lose_once() returns trigger language plpgsql as $$
+                 begin
+                     if nextval('lost_races') % 2 = 1 then
+                         raise exception using errcode = '40P01';
+                     end if;
+                     return new;
+                 end $$;
+             create trigger lose_once before update on instances for each row execute function lose_once()",
+        )
+        .await;
+    let (csrf, confirmed) = (("csrf", csrf.as_str()), ("confirm", HOST));
+    let forms: [(&str, &[(&str, &str)]); 4] = [
+        ("move", &[csrf, ("region", "uk"), ("cut", "manual")]),
+        ("abort", &[csrf, confirmed]),
+        ("park", &[csrf]),
+        ("wake", &[csrf]),
+    ];
+    for (verb, form) in forms {
+        let told = visitor.post(&format!("{PAGE}/{verb}"), form).await;
+        assert_eq!((told.status, told.header("location")), (303, Some(PAGE)), "{verb}: {told:?}");
+    }
+    assert_eq!(number(&fleet.server, "select last_value from lost_races").await, 8, "two tries each");
+    assert_eq!(number(&fleet.server, "select count(*) from moves where state = 'aborting'").await, 1);
+}
+
+#[tokio::test]
 async fn the_page_shows_the_steps_of_a_cut_and_what_holds_it_up_with_what_to_do() {
     let fleet = Fleet::with_instance().await;
     put_worker(fleet.server.db.pool(), &fleet.eu).await;

@@ -53,10 +53,13 @@ pub(in crate::dashboard) async fn begin(
         "manual" => false,
         _ => return Err(Failure::Invalid("Who cuts it is auto or manual.".to_owned())),
     };
-    let mut conn = db::session(app.pool()).await?;
     let wish = Wish { cut_auto, ..Wish::default() };
-    let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
-    let started = conn.done(started).await?;
+    let started = act::again(async || {
+        let mut conn = db::session(app.pool()).await?;
+        let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
+        Ok(conn.done(started).await?)
+    })
+    .await?;
     app.hints().add(&started.queue, 1);
     Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
 }
@@ -93,13 +96,16 @@ async fn steer(
     if sent.confirm.trim() != host.as_str() {
         return Err(Failure::Invalid(format!("To confirm it, type the host: {host}.")));
     }
-    let mut conn = db::session(app.pool()).await?;
-    let done = if cut {
-        moves::cut(&mut conn, &owner, &host, caller.actor(), None).await?
-    } else {
-        moves::abort(&mut conn, &owner, &host, caller.actor(), None).await?
-    };
-    let done = conn.done(done).await?;
+    let done = act::again(async || {
+        let mut conn = db::session(app.pool()).await?;
+        let done = if cut {
+            moves::cut(&mut conn, &owner, &host, caller.actor(), None).await?
+        } else {
+            moves::abort(&mut conn, &owner, &host, caller.actor(), None).await?
+        };
+        Ok(conn.done(done).await?)
+    })
+    .await?;
     if let Some(queue) = &done.queue {
         app.hints().add(queue, 1);
     }
@@ -135,8 +141,11 @@ async fn set_parked(
 ) -> Result<Response, Failure> {
     let (owner, host) = named(owner, host)?;
     let caller = act::sender(app, ask, &sent.csrf, Permission::MovesWrite).await?;
-    let mut conn = db::session(app.pool()).await?;
-    instances::set_parked(&mut conn, &owner, &host, parked, caller.actor()).await?;
-    conn.done(()).await?;
+    act::again(async || {
+        let mut conn = db::session(app.pool()).await?;
+        instances::set_parked(&mut conn, &owner, &host, parked, caller.actor()).await?;
+        Ok(conn.done(()).await?)
+    })
+    .await?;
     Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
 }
