@@ -135,15 +135,20 @@ pub(super) async fn get(
     let mut conn = domain::db::session(app.pool()).await?;
     // The record's own form is the wire's: its fields stand in one order, whoever writes it (M-002).
     let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
-    let record = shown(&caller, record);
+    Ok(answer(&caller, record))
+}
+
+/// A record as an answer, marked with its revision.
+pub(super) fn answer(caller: &Caller, record: Record) -> Response {
+    let record = shown(caller, record);
     let mut response = Json(&record).into_response();
     precondition::mark(response.headers_mut(), record.revision.unwrap_or_default());
-    Ok(response)
+    response
 }
 
 /// The record as this caller may see it. An environment holds its tenant's secrets: who may not write it sees the names
 /// alone.
-pub(super) fn shown(caller: &Caller, mut record: Record) -> Record {
+fn shown(caller: &Caller, mut record: Record) -> Record {
     if !caller.may(Permission::InstancesWrite) {
         record.env.iter_mut().flatten().for_each(|(_, value)| *value = REDACTED.to_owned());
     }

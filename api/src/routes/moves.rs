@@ -154,7 +154,13 @@ async fn steer(
 }
 
 /// The answer to a verb that was taken: the record's move, where it can be watched, and the record's revision.
-fn accepted(app: &App, id: MoveId, queue: Option<&QueueName>, moving: &RecordMove, record: &Record) -> Response {
+pub(super) fn accepted(
+    app: &App,
+    id: MoveId,
+    queue: Option<&QueueName>,
+    moving: &RecordMove,
+    record: &Record,
+) -> Response {
     if let Some(queue) = queue {
         app.hints().add(queue, 1);
     }

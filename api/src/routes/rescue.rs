@@ -3,13 +3,13 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use domain::ids::{AppName, Host};
+use domain::ids::Host;
 use domain::instances::rescue;
 use http::{HeaderMap, StatusCode};
 use wire::{GivenUp, Move, PointRequest, Pointed, Problem, UnstickRequest};
 
 use super::instances::visible;
-use super::moves::with_record;
+use super::moves::{accepted, with_record};
 use crate::App;
 use crate::door::auth::Caller;
 use crate::door::body::Body;
@@ -49,7 +49,9 @@ pub(super) async fn point(
         app.hints().add(&done.queue, 1);
         let given_up = done.given_up.map(|(move_id, txid)| GivenUp { move_id: move_id.0, txid });
         let pointed = Pointed { from: done.from.into(), to: done.to.into(), given_up };
-        shown(&app, (&owner, &host), (StatusCode::ACCEPTED, Json(pointed)).into_response()).await
+        let mut response = (StatusCode::ACCEPTED, Json(pointed)).into_response();
+        precondition::mark(response.headers_mut(), done.revision);
+        Ok(response)
     };
     with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
 }
@@ -80,13 +82,8 @@ pub(super) async fn unstick(
     let act = async || {
         let mut conn = domain::db::session(app.pool()).await?;
         let done = rescue::unstick(&mut conn, (&owner, &host), caller.actor(), &reason, if_revision).await?;
-        if let Some(queue) = conn.done(done).await? {
-            app.hints().add(&queue, 1);
-        }
-        let mut conn = domain::db::session(app.pool()).await?;
-        let record = domain::instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
-        let response = (StatusCode::ACCEPTED, Json(&record.moving)).into_response();
-        shown(&app, (&owner, &host), response).await
+        let done = conn.done(done).await?;
+        Ok(accepted(&app, done.id, done.queue.as_ref(), &done.moving, &done.record))
     };
     with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
 }
@@ -98,12 +95,4 @@ fn confirmed(host: &Host, typed: &str, reason: &str) -> Result<String, Failure> 
     }
     super::check_reason(Some(reason.to_owned()))?
         .ok_or_else(|| Failure::field("/reason", "say why: it stands in the audit trail"))
-}
-
-/// Marks an answer with the record's revision.
-async fn shown(app: &App, (owner, host): (&AppName, &Host), mut response: Response) -> Result<Response, Failure> {
-    let mut conn = domain::db::session(app.pool()).await?;
-    let record = domain::instances::get(&mut conn, owner, host).await?;
-    precondition::mark(response.headers_mut(), record.and_then(|record| record.revision).unwrap_or_default());
-    Ok(response)
 }

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use domain::instances;
 use wire::{Instance, InstanceWhy, Problem};
 
-use super::instances::{shown, visible};
+use super::instances::{answer, visible};
 use crate::door::auth::Caller;
 use crate::door::failure::Failure;
-use crate::door::precondition;
 use crate::{App, convert};
 
 /// Longest statement of an answer to why an instance is where it is.
@@ -61,10 +60,7 @@ async fn set_parked(app: &App, caller: &Caller, name: &str, host: &str, parked: 
         let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
         Ok(conn.done(record).await?)
     };
-    let record = shown(caller, domain::db::retry_races(act, Failure::is_race).await?);
-    let mut response = Json(&record).into_response();
-    precondition::mark(response.headers_mut(), record.revision.unwrap_or_default());
-    Ok(response)
+    Ok(answer(caller, domain::db::retry_races(act, Failure::is_race).await?))
 }
 
 /// Why an instance is where it is, and what holds its move, its cut or its landing up.

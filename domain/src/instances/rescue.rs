@@ -2,7 +2,7 @@
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::moves::{self, MoveState, policy};
+use super::moves::{self, Accepted, MoveState, policy};
 use super::{Error, Refusal, jobs, landing, sealed, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, MoveId, QueueName, RegionCode};
@@ -19,6 +19,8 @@ pub struct Pointed {
     pub given_up: Option<(MoveId, String)>,
     /// The queue of its landing.
     pub queue: QueueName,
+    /// The record's revision, now.
+    pub revision: i64,
 }
 
 /// Points a record to a region by hand (M-100): its boxes land what that region has of it.
@@ -70,7 +72,7 @@ async fn set_region_inside(
     if store::residency::is_purging(conn, host, &to).await? {
         return Err(Refusal::Purging(to).into());
     }
-    store::rescue::point(conn, record.id, &to).await?;
+    let revision = store::rescue::point(conn, record.id, &to).await?;
     store::rescue::drop_route(conn, host).await?;
     if let Some((landing, _)) = &record.pending {
         // Its staging will never land; the boxes of its region delete it.
@@ -90,13 +92,14 @@ async fn set_region_inside(
         detail,
     };
     audit::record(conn, &event).await?;
-    Ok(Pointed { from: record.region, to, given_up: record.pending, queue: ordered.queue })
+    Ok(Pointed { from: record.region, to, given_up: record.pending, queue: ordered.queue, revision })
 }
 
 /// Takes a cut back before its purge step, which the public doors never do: the move is aborted, and the source serves
 /// again. Once the purge has begun there is no way back but the landing's.
 ///
 /// One transaction: the state, the route, the record's revision, the serial, the nudge, the audit event with its reason.
+/// The answer is that of the verbs beside it.
 ///
 /// # Errors
 /// A [`Refusal`]; the database's.
@@ -106,7 +109,7 @@ pub async fn unstick(
     actor: Actor,
     reason: &str,
     if_revision: Option<i64>,
-) -> Result<Option<QueueName>, Error> {
+) -> Result<Accepted, Error> {
     let mut tx = conn.begin().await?;
     let done = async {
         let record = store::rescue::lock(&mut tx, app, host).await?.ok_or(Refusal::NotFound)?;
@@ -133,7 +136,7 @@ pub async fn unstick(
             detail: serde_json::json!({"move_id": open.id, "from": open.from, "to": open.to}),
         };
         audit::record(&mut tx, &event).await?;
-        Ok::<_, Error>(queue)
+        moves::accepted(&mut tx, open.id, queue, (app, host)).await
     }
     .await;
     db::finish(tx, done).await

@@ -43,6 +43,7 @@ pub use store::list::list;
 pub use store::marks::change_mark;
 pub use store::read::{get, is_open, of_instance, open_of_host, steps};
 pub use tail::Tail;
+pub(in crate::instances) use verbs::accepted;
 pub use verbs::{Accepted, abort, cut};
 
 /// The number of the pair whose copies a landing makes; those of the source's rounds come before it.

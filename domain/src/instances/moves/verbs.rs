@@ -98,9 +98,19 @@ async fn enter_inside(
         MoveState::Preparing | MoveState::Ready => "instance.move",
     };
     record_act(conn, host, actor, action, detail).await?;
+    accepted(conn, open.id, queue, (app, host)).await
+}
+
+/// What a verb answers that was taken, inside its transaction.
+pub(in crate::instances) async fn accepted(
+    conn: &mut PgConnection,
+    id: MoveId,
+    queue: Option<QueueName>,
+    (app, host): (&AppName, &Host),
+) -> Result<Accepted, Error> {
     let record = crate::instances::get(conn, app, host).await?.ok_or(sqlx::Error::RowNotFound)?;
     let moving = record.moving.clone().ok_or(sqlx::Error::RowNotFound)?;
-    Ok(Accepted { id: open.id, queue, moving, record })
+    Ok(Accepted { id, queue, moving, record })
 }
 
 /// The audit of an act on an instance.

@@ -70,23 +70,24 @@ pub(in crate::instances) async fn lock(
     }))
 }
 
+/// Returns the record's revision.
 pub(in crate::instances) async fn point(
     conn: &mut PgConnection,
     id: InstanceId,
     to: &RegionCode,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
+) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
         r#"
         update instances
            set region = $2, pending_landing_move = null, pending_landing_to = null, revision = revision + 1
          where id = $1
+        returning revision
         "#,
         id.0,
         to.as_str(),
     )
-    .execute(conn)
-    .await?;
-    Ok(())
+    .fetch_one(conn)
+    .await
 }
 
 pub(in crate::instances) async fn drop_route(conn: &mut PgConnection, host: &Host) -> Result<(), sqlx::Error> {
