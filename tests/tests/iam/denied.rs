@@ -16,16 +16,8 @@ use aws_sdk_s3::types::{
 use crate::stand::{BUCKETS, Stand, client, policy};
 
 /// Keys below every prefix that means something, and below some that only look like them.
-const KEYS: [&str; 8] = [
-    "instances/a/x",
-    "moves/a/x",
-    "archive/a/x",
-    "other/x",
-    "other/moves/a/x",
-    "instancesX/x",
-    "movesX/x",
-    "archiveX/x",
-];
+const KEYS: [&str; 7] =
+    ["instances/a/x", "moves/a/x", "archive/a/x", "other/x", "other/moves/a/x", "instancesX/x", "movesX/x"];
 /// What lists are asked for.
 const PREFIXES: [&str; 9] =
     ["instances/", "instances/a/", "moves/", "moves/a/", "archive/", "other/", "movesX/", "move", ""];
@@ -38,8 +30,8 @@ fn may(call: &str, bucket: &str, key: &str, own: &str, sibling: Option<&str>) ->
     if bucket == own {
         return match call {
             "list" | "list v1" | "ask for versioning" | "head bucket" => true,
-            "upload part" | "copy part" | "list parts" | "abort upload" => below(&["instances/", "moves/", "archive/"]),
-            call => of_objects.contains(&call) && below(&["instances/", "moves/", "archive/"]),
+            "upload part" | "copy part" | "list parts" | "abort upload" => below(&["instances/", "moves/"]),
+            call => of_objects.contains(&call) && below(&["instances/", "moves/"]),
         };
     }
     if sibling == Some(bucket) {
@@ -86,7 +78,7 @@ async fn on_object(who: &Client, stand: &Stand, bucket: &str, key: &str, own: &s
         "copy into": who.copy_object().copy_source(format!("{own}/instances/a/source"));
     }
     // A copy out of it, to where the box may write.
-    let out = who.copy_object().copy_source(format!("{bucket}/{key}")).bucket(own).key("archive/a/copy").send().await;
+    let out = who.copy_object().copy_source(format!("{bucket}/{key}")).bucket(own).key("instances/a/copy").send().await;
     note("copy from", refused(out));
     // An upload that somebody else began.
     let begun = stand.admin.create_multipart_upload().bucket(bucket).key(key).send().await.expect("begin");

@@ -23,8 +23,7 @@ fn inputs(role: &str, more: Value) -> Value {
 
 /// The whole policy of a box whose region moves nothing: its own bucket and nothing else.
 fn own() -> Vec<Value> {
-    let prefixes =
-        ["arn:aws:s3:::eu-data/instances/*", "arn:aws:s3:::eu-data/moves/*", "arn:aws:s3:::eu-data/archive/*"];
+    let prefixes = ["arn:aws:s3:::eu-data/instances/*", "arn:aws:s3:::eu-data/moves/*"];
     vec![
         json!({ "Sid": "OwnBucket", "Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetBucketVersioning"],
                 "Resource": "arn:aws:s3:::eu-data" }),

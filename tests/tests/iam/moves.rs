@@ -1,5 +1,4 @@
-//! The documents are enough: the mirror's whole life as the source's box, and what a landing, an archive and a purge do as
-//! the target's.
+//! The documents are enough: the mirror's whole life as the source's box, and what a landing and a purge do as the target's.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
@@ -66,14 +65,13 @@ async fn a_whole_move_passes_under_the_policies() {
     let staged = stand.content("uk-data", &format!("moves/{HOST}/")).await;
     assert!(staged == stand.content("eu-data", &format!("instances/{HOST}/")).await, "byte-equal");
 
-    // The landing: what an earlier stay left is archived and removed, the staging copied, read, and deleted.
+    // The landing: what an earlier stay left is removed, the staging copied, read, and deleted.
     let old = format!("instances/{HOST}/{}", ltx(9, 1, 2));
     stand.put("uk-data", &old, b"an earlier stay").await;
     let target = client(&stand.weed.endpoint(), &stand.target);
     let copy = |from: String, to: String| {
         target.copy_object().bucket("uk-data").copy_source(format!("uk-data/{from}")).key(to).send()
     };
-    copy(old.clone(), format!("archive/{HOST}/1/{}", ltx(9, 1, 2))).await.expect("archive");
     target.delete_object().bucket("uk-data").key(&old).send().await.expect("empty the own prefix");
     let listed = target.list_objects_v2().bucket("uk-data").prefix(format!("moves/{HOST}/")).send().await;
     assert_eq!(listed.expect("list the staging").contents().len(), 1_000, "a page");
