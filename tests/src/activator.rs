@@ -8,7 +8,7 @@ use std::time::Duration;
 use domain::ids::RegionCode;
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::SecretString;
-use workers::activator::{Activator, Error, Identity, Pace, Settings};
+use workers::activator::{Activator, Error, Pace, Settings, started_below};
 use workers::mirror::Place;
 use workers::objects::{CopyLimits, Credentials, Endpoint, LimitSettings, ObjectStore, Tuning};
 
@@ -74,26 +74,7 @@ impl BoxOf {
 /// Kills everything that any activator started below `instances`, whatever it is: what is made to outlive its worker
 /// would outlive its test, too.
 pub fn kill_all(instances: &Path) {
-    for host in std::fs::read_dir(instances).into_iter().flatten().flatten() {
-        // Every record, also one that a test put aside.
-        for record in std::fs::read_dir(host.path()).into_iter().flatten().flatten() {
-            let Some(identity) = identity_in(&record.path()) else { continue };
-            for pid in identity.living().unwrap_or_default() {
-                kill(pid);
-            }
-            // Also where what is tested broke: a child without a group of its own.
-            if identity.lives().unwrap_or_default() {
-                kill(identity.pid);
-            }
-        }
-    }
-}
-
-/// The process that a record names.
-#[must_use]
-pub fn identity_in(record: &Path) -> Option<Identity> {
-    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(record).ok()?).ok()?;
-    serde_json::from_value(value.get("identity")?.clone()).ok()
+    started_below(instances).into_iter().for_each(kill);
 }
 
 /// SIGKILL.

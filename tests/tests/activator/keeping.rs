@@ -9,7 +9,7 @@ use domain::nodes::{self, Bucket, NodeSpec, RegionSpec};
 use tests::db::Database;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use workers::activator::{Identity, keep};
+use workers::activator::{Identity, identity_in, keep};
 
 use crate::rig::{Rig, host, rows, told};
 
@@ -118,7 +118,7 @@ impl Kept {
 
     /// There is no record for the moment before a start.
     fn try_identity(&self, host: &Host) -> Option<Identity> {
-        tests::activator::identity_in(&self.rig.path(host, "child.json"))
+        identity_in(&self.rig.path(host, "child.json"))
     }
 
     /// Kills a child, and waits until another was started in its place.
@@ -156,11 +156,11 @@ async fn a_litestream_that_ended_is_started_again_beside_its_child() {
     let host = kept.place("replicated.example", &[("TENANT_WRITES", "1")]).await;
     let child = kept.until_served(&host).await;
     let record = kept.rig.path(&host, "litestream.json");
-    let first = tests::activator::identity_in(&record).expect("a record");
+    let first = identity_in(&record).expect("a record");
     tests::activator::kill(first.pid);
     tests::wait::until("another litestream", SOON, || async {
         assert!(kept.address(&host).await.is_some(), "the child serves on");
-        tests::activator::identity_in(&record).filter(|now| *now != first && now.lives().expect("look"))
+        identity_in(&record).filter(|now| *now != first && now.lives().expect("look"))
     })
     .await;
     assert_eq!(kept.until_served(&host).await, child);

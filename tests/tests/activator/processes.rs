@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tests::activator::{identity_in, kill};
-use workers::activator::{ChildEnd, Error, Role};
+use tests::activator::kill;
+use workers::activator::{ChildEnd, Error, Role, identity_in};
 use workers::failpoint;
 
 use crate::rig::{Rig, environment, host, told};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::instances::moves::Tail;
 use sandbox::s3::{Fault, Rule};
-use tests::activator::{BUCKET, identity_in};
-use workers::activator::{Error, Role};
+use tests::activator::BUCKET;
+use workers::activator::{Error, Role, identity_in};
 use workers::failpoint;
 
 use crate::rig::{Rig, host, rows};

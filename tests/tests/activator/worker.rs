@@ -9,10 +9,11 @@ use domain::instances::{self, NewInstance};
 use domain::nodes::{self, Bucket, RegionSpec};
 use sandbox::exec::{Running, Signal, Spawn};
 use sandbox::s3::{Options, Server};
-use tests::activator::{BUCKET, identity_in, kill_all};
+use tests::activator::{BUCKET, kill_all};
 use tests::db::Database;
 use tests::keys::{BoxKey, files_with, seal};
 use tests::wait::until;
+use workers::activator::identity_in;
 
 use crate::rig::{host, told};
 

@@ -13,9 +13,10 @@ use sandbox::exec::{Running, Spawn};
 use sandbox::s3::{Options, Server};
 use serde_json::json;
 use tempfile::TempDir;
-use tests::activator::{identity_in, kill_all};
+use tests::activator::kill_all;
 use tests::db::Database;
 use tests::wait::until;
+use workers::activator::identity_in;
 
 use crate::acting::rows_of;
 use crate::support::{HOST, app, armed, host, put_region, region};

@@ -39,7 +39,7 @@ pub use error::{Error, Role};
 pub use identity::Identity;
 pub use keep::keep;
 pub use reconcile::{Action, Backoff, Here, reconcile};
-pub use record::Ended;
+pub use record::{Ended, identity_in, started_below};
 pub use settings::{Pace, ReplicaCredentials, Settings};
 pub use start::Started;
 pub use tail::Rehearsed;

@@ -1,5 +1,7 @@
 //! The files that say what runs for a host: `child.json` and `litestream.json`.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
@@ -33,6 +35,34 @@ pub struct Ended {
     pub group_empty: bool,
     /// From the request to the proof, milliseconds.
     pub waited_ms: u64,
+}
+
+/// The process that the record at `path` names; `None` where nothing can be read there.
+#[must_use]
+pub fn identity_in(path: &Path) -> Option<Identity> {
+    Some(Record::read(path).ok()??.identity)
+}
+
+/// The numbers of what lives of all that any activator of this folder started: each process that a record of a host names,
+/// and whatever lives of its group and session. What cannot be read is left out.
+///
+/// For who ends a whole sandbox: in production what runs outlives its worker, and nobody else may end it.
+#[must_use]
+pub fn started_below(instances: &Path) -> BTreeSet<u32> {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut living = BTreeSet::new();
+    for host in entries(instances) {
+        // Every record, also one that somebody put aside.
+        for path in entries(&host).filter(|path| path.extension() == Some(OsStr::new("json"))) {
+            let Some(identity) = identity_in(&path) else { continue };
+            living.extend(identity.living().unwrap_or_default());
+            // Also one without a group of its own.
+            if identity.lives().unwrap_or_default() {
+                living.insert(identity.pid);
+            }
+        }
+    }
+    living
 }
 
 impl Record {
