@@ -35,6 +35,8 @@ use crate::web;
 pub const SUBCOMMAND: &str = "internal-ledger";
 /// With this variable set, SIGTERM does nothing: an application that hangs, for tests.
 pub const HANG_VARIABLE: &str = "LEDGER_HANG";
+/// What it then writes to its log at each SIGTERM.
+pub const HANGS: &str = "told to end, and does not";
 
 /// What the application learns of its surroundings, read once at its start.
 #[derive(Debug, Clone)]
@@ -110,6 +112,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
                 let _ = stop.send(true);
                 return std::future::pending::<()>().await;
             }
+            eprintln!("{SUBCOMMAND}: {HANGS}");
         }
     };
     tokio::select! {

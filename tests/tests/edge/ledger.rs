@@ -1,10 +1,9 @@
 //! The demo's application, as a process.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use sandbox::exec::{Running, Signal, Spawn, launcher};
-use sandbox::ledger::{HANG_VARIABLE, SUBCOMMAND, Store};
+use sandbox::ledger::{HANG_VARIABLE, HANGS, SUBCOMMAND, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::wait::until;
@@ -174,8 +173,9 @@ async fn a_ledger_that_hangs_does_not_end_on_sigterm() {
     let folder = folder();
     let ledger = Ledger::start_with(folder.path(), "eu", &[(HANG_VARIABLE, "1")]).await;
     ledger.process.signal(Signal::TERM);
+    until("it has the signal", SOON, async || ledger.process.log_tail().contains(HANGS).then_some(())).await;
     assert_eq!(ledger.write("it still answers").await, 1);
-    assert_eq!(ledger.process.wait_timeout(Duration::from_millis(300)).await, None);
+    assert_eq!(ledger.process.status(), None);
 }
 
 #[tokio::test]
