@@ -22,9 +22,14 @@ const LOOK_PACE: Duration = Duration::from_millis(500);
 pub(crate) async fn run(dir: PathBuf, port: u16, round_seconds: u32, narrator: &Narrator) -> anyhow::Result<()> {
     let interrupted = interrupt::first()?;
     let (key_path, database_path) = (key_path(&dir), database_path(&dir));
-    // Without litestream the boxes mirror, and neither run nor land instances.
-    let litestream = stack::blocking(|| tools::ensure(Tool::Litestream)).await.ok();
-    let instances = litestream.map(|litestream| Instances { litestream, hosts: Vec::new() });
+    // Without litestream the boxes mirror, and neither run nor land instances: the rest is worth having.
+    let instances = match stack::blocking(|| tools::ensure(Tool::Litestream)).await {
+        Ok(litestream) => Some(Instances { litestream, hosts: Vec::new() }),
+        Err(error) => {
+            narrator.line(&format!("          no litestream, so the boxes run and land no instances: {error:#}"));
+            None
+        }
+    };
     let options = Options { dir: dir.clone(), api_port: Some(port), keep: true, round_seconds, instances };
     let stack = tokio::select! {
         stack = Stack::start(options, narrator) => stack?,

@@ -94,7 +94,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Starts everything, and returns when a box in each region can host.
+    /// Starts everything, and returns when a box in each region can host, or is heard where the boxes only mirror.
     ///
     /// # Errors
     /// What did not start, why, and where its log is. What had started is stopped.
@@ -171,7 +171,7 @@ impl Stack {
         let edges = Api::new(&url, key.expose_secret())?;
         let edge = Edge::start(edge::Options::of(SITES.map(|site| site.code)), Arc::new(edges)).await?;
         let stack = Self { dir, url, key, client, pool, s3, box_keys, edge, family, boxes, api, postgres, _lock: lock };
-        stack.wait_for_boxes().await?;
+        stack.wait_for_boxes(options.instances.is_some()).await?;
         narrator.done(&format!("two workers: {} in {} and {} in {}", EU.node, EU.code, UK.node, UK.code));
         Ok(stack)
     }
@@ -233,16 +233,41 @@ impl Stack {
         self.boxes.iter().chain([&self.api])
     }
 
-    async fn wait_for_boxes(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + BOXES_LIMIT;
-        loop {
-            self.check()?;
+    async fn wait_for_boxes(&self, host: bool) -> anyhow::Result<()> {
+        let without = format!("the boxes are not ready; their logs are in {}", self.logs().display());
+        self.until(BOXES_LIMIT, &without, async || {
             let regions = self.client.regions().await?.items;
-            if SITES.iter().all(|site| regions.iter().any(|region| region.code == site.code && region.can_host)) {
-                return Ok(());
+            let workers = self.client.workers().await?.items;
+            let is_ready = |site: &Site| {
+                if host {
+                    regions.iter().any(|region| region.code == site.code && region.can_host)
+                } else {
+                    workers.iter().any(|worker| worker.node.as_deref() == Some(site.node))
+                }
+            };
+            Ok(SITES.iter().all(is_ready).then_some(()))
+        })
+        .await
+    }
+
+    /// Looks until there is something, within `limit`, while everything of ours runs; `without` says what there was not.
+    ///
+    /// # Errors
+    /// That it never was, what a look met, or which process has ended.
+    pub(crate) async fn until<T>(
+        &self,
+        limit: Duration,
+        without: &str,
+        mut look: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(found) = look().await? {
+                return Ok(found);
             }
+            self.check()?;
             if Instant::now() >= deadline {
-                bail!("the boxes cannot host after {BOXES_LIMIT:?}; their logs are in {}", self.logs().display());
+                bail!("{without}, after {limit:?}");
             }
             tokio::time::sleep(POLL).await;
         }

@@ -84,6 +84,24 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
 }
 
+/// Neither found nor to be fetched: the rest runs, and it is said what is missing and how to get it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_without_litestream_says_how_to_get_it_and_runs_the_rest() {
+    let mut here = Dev::new();
+    let tools = here.cli.folder().join("no-tools");
+    let postgres = sandbox::tools::find_postgres_bin().expect("PostgreSQL");
+    here.cli = here.cli.with("LEASEHOLD_TOOLS_DIR", tools).with("PGBIN", postgres).with("PATH", "/nowhere");
+    let dev = here.start("dev.log").await;
+    let said = std::fs::read_to_string(here.cli.folder().join("dev.log")).unwrap();
+    assert!(said.contains("no litestream, so the boxes run and land no instances"), "{said}");
+    assert!(said.contains("or put litestream on PATH"), "{said}");
+    let regions = here.cli.json(&["region", "list"]).await;
+    let regions = regions["items"].as_array().unwrap();
+    assert!(regions.len() == 2 && regions.iter().all(|region| region["can_host"] == false), "{regions:?}");
+    assert!(end(&dev, Signal::TERM).await.success());
+    here.until_nothing_runs().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_keeps_its_state_and_leaves_nothing_running() {
     let mut here = Dev::new();
