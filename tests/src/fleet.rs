@@ -7,7 +7,6 @@ use domain::ids::{QueueName, WorkerId};
 use domain::instances::jobs::LandArgs;
 use domain::nodes::{self, Capabilities, Node, NodeSpec};
 use secrecy::SecretString;
-use serde_json::json;
 use sqlx::PgPool;
 use wire::{Code, Instance, MoveRequest, NewInstance, RegionRequest};
 
@@ -27,12 +26,9 @@ pub fn to(region: &str) -> MoveRequest {
 }
 
 /// What is needed to create an instance.
-///
-/// # Panics
-/// Never.
 #[must_use]
 pub fn new_instance(host: &str, region: &str) -> NewInstance {
-    serde_json::from_value(json!({"host": host, "region": region})).expect("the required fields")
+    NewInstance::new(host, region)
 }
 
 /// An armed region with a bucket.

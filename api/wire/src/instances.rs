@@ -175,6 +175,25 @@ pub struct NewInstance {
     pub env: BTreeMap<String, String>,
 }
 
+impl NewInstance {
+    /// An instance of the ordinary kind, with nothing said that has a default.
+    #[must_use]
+    pub fn new(host: impl Into<String>, region: impl Into<String>) -> Self {
+        Self {
+            host: host.into(),
+            region: region.into(),
+            kind: None,
+            backing: None,
+            role: None,
+            placement: None,
+            pool: None,
+            hibernate: None,
+            replica_regions: Vec::new(),
+            env: BTreeMap::new(),
+        }
+    }
+}
+
 /// A region. What only operators see is absent for others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Region {

@@ -134,16 +134,9 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Create(create) => {
             let new = NewInstance {
-                host: create.host,
-                region: create.region,
                 kind: create.kind,
-                backing: None,
-                role: None,
-                placement: None,
-                pool: None,
-                hibernate: None,
-                replica_regions: Vec::new(),
                 env: create.env_file.as_deref().map(environment::read).transpose()?.unwrap_or_default(),
+                ..NewInstance::new(create.host, create.region)
             };
             let key = create.idempotency_key.as_deref();
             let answer = runtime::run(

@@ -58,8 +58,6 @@ const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// Rows that are acknowledged before the first move begins, and between the two moves.
 const FIRST_ROWS: usize = 1_050;
 const NEXT_ROWS: usize = 50;
-/// Pause between two looks at the record.
-const POLL: Duration = Duration::from_millis(50);
 
 /// How the folder of each demo begins.
 const PREFIX: &str = "leasehold-demo-";
@@ -134,23 +132,28 @@ async fn tour(dir: &Path, narrator: &Narrator) -> anyhow::Result<Proof> {
 
 /// There and back: from eu to uk, and from uk to eu, under a client that never stops writing.
 async fn journey(stack: &Stack, client: &wire::Client, narrator: &Narrator) -> anyhow::Result<proof::Proof> {
-    register(client, narrator).await?;
+    register(stack, client, narrator).await?;
     let door = Door::new(stack.edge.url(), HOST)?;
-    until(stack, "the application does not answer at the edge", async || {
-        Ok(door.state().await.filter(|state| state.region == EU.code).map(drop))
-    })
-    .await?;
+    stack
+        .until(STEP_LIMIT, "the application does not answer at the edge", async || {
+            Ok(door.state().await.filter(|state| state.region == EU.code).map(drop))
+        })
+        .await?;
     narrator.done(&format!("GET {}/state with Host: {HOST}: it answers, in region {}", stack.edge.url(), EU.code));
     ensure_unknown_hosts_are_unknown(stack).await?;
     let writer = Writer::start(door.clone());
-    until(stack, "the application takes no rows", async || Ok((writer.count() >= FIRST_ROWS).then_some(()))).await?;
+    stack
+        .until(STEP_LIMIT, "the application takes no rows", async || Ok((writer.count() >= FIRST_ROWS).then_some(())))
+        .await?;
     narrator
         .done(&format!("a client has written {} rows through the edge, and goes on whatever happens", writer.count()));
     let mut legs = Vec::new();
     for (from, to) in [(EU, UK), (UK, EU)] {
         legs.push(leg(stack, client, (from, to), (&door, &writer), narrator).await?);
         let enough = writer.count() + NEXT_ROWS;
-        until(stack, "the application takes no rows", async || Ok((writer.count() >= enough).then_some(()))).await?;
+        stack
+            .until(STEP_LIMIT, "the application takes no rows", async || Ok((writer.count() >= enough).then_some(())))
+            .await?;
     }
     let refused = writer.refused();
     let acknowledged = writer.stop().await?;
@@ -177,16 +180,17 @@ async fn leg(
     let last = writer.last().context("nothing was acknowledged")?;
     let cut = client.cut_move(APP, HOST).await.context("cut the move")?;
     narrator.done(&format!("the application refuses writes after row {}; POST …/move/cut: {}", last.n, cut.state));
-    let first = until(stack, "the target takes no row", async || {
-        narrator.doing(format!("{} to {}: {}", from.code, to.code, journal.step().await?));
-        let status = door.status().await?;
-        // Served by the one or the other, or by nobody: never unknown, never sent elsewhere.
-        if status != 200 && status != 503 {
-            bail!("the edge answered {status} while the instance moved");
-        }
-        Ok(writer.first_after(begun, to.code))
-    })
-    .await?;
+    let first = stack
+        .until(STEP_LIMIT, "the target takes no row", async || {
+            narrator.doing(format!("{} to {}: {}", from.code, to.code, journal.step().await?));
+            let status = door.status().await?;
+            // Served by the one or the other, or by nobody: never unknown, never sent elsewhere.
+            if status != 200 && status != 503 {
+                bail!("the edge answered {status} while the instance moved");
+            }
+            Ok(writer.first_after(begun, to.code))
+        })
+        .await?;
     let frozen = first.at - begun;
     narrator.done(&format!(
         "row {} is acknowledged by {}, {} ms after the freeze",
@@ -194,10 +198,11 @@ async fn leg(
         to.code,
         frozen.as_millis()
     ));
-    let found = until(stack, "the staging is not deleted", async || {
-        Ok(Some(journal.read().await?).filter(|found| found.staging_deleted_at.is_some()))
-    })
-    .await?;
+    let found = stack
+        .until(STEP_LIMIT, "the staging is not deleted", async || {
+            Ok(Some(journal.read().await?).filter(|found| found.staging_deleted_at.is_some()))
+        })
+        .await?;
     let record = client.instance(APP, HOST).await?;
     if record.region != to.code || record.moving.is_some() {
         bail!("the record is in {} with {:?} after the move", record.region, record.moving);
@@ -214,47 +219,17 @@ async fn ensure_unknown_hosts_are_unknown(stack: &Stack) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks until there is something, within [`STEP_LIMIT`].
-async fn until<T>(
-    stack: &Stack,
-    without: &str,
-    mut look: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
-    let deadline = Instant::now() + STEP_LIMIT;
-    loop {
-        if let Some(found) = look().await? {
-            return Ok(found);
-        }
-        stack.check()?;
-        if Instant::now() >= deadline {
-            bail!("{without}, after {STEP_LIMIT:?}");
-        }
-        tokio::time::sleep(POLL).await;
-    }
-}
-
 /// Registers the instance, and waits until the box in its region serves it.
-async fn register(client: &wire::Client, narrator: &Narrator) -> anyhow::Result<()> {
-    let instance = NewInstance {
-        host: HOST.to_owned(),
-        region: EU.code.to_owned(),
-        kind: None,
-        backing: None,
-        role: None,
-        placement: None,
-        pool: None,
-        hibernate: None,
-        replica_regions: Vec::new(),
-        env: std::collections::BTreeMap::new(),
-    };
+async fn register(stack: &Stack, client: &wire::Client, narrator: &Narrator) -> anyhow::Result<()> {
+    let instance = NewInstance::new(HOST, EU.code);
     client.create_instance(APP, &instance, None).await.context("register the instance")?;
-    let deadline = Instant::now() + PLACED_LIMIT;
-    while client.instance(APP, HOST).await?.observed_region.as_deref() != Some(EU.code) {
-        if Instant::now() >= deadline {
-            bail!("no box in {} took {HOST} within {PLACED_LIMIT:?}", EU.code);
-        }
-        tokio::time::sleep(POLL).await;
-    }
+    let without = format!("no box in {} took {HOST}", EU.code);
+    stack
+        .until(PLACED_LIMIT, &without, async || {
+            let observed = client.instance(APP, HOST).await?.observed_region;
+            Ok((observed.as_deref() == Some(EU.code)).then_some(()))
+        })
+        .await?;
     narrator.done(&format!("registered through HTTP; {} took it and starts it, litestream beside it", EU.node));
     Ok(())
 }
@@ -267,28 +242,35 @@ async fn wait_until_ready(
     journal: &mut Journal,
     narrator: &Narrator,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + READY_LIMIT;
-    loop {
-        let record = client.instance(APP, HOST).await.context("read the record")?;
-        for line in journal.news().await? {
-            narrator.done(&line);
-        }
-        let moving = record.moving.context("the record's move is gone")?;
-        if let ("ready", Some(at)) = (moving.state.as_str(), moving.ready_at) {
-            // Whatever ended before the promotion is in the journal by now.
+    let looked = stack
+        .until(READY_LIMIT, "the move is not ready", async || {
+            let record = client.instance(APP, HOST).await.context("read the record")?;
             for line in journal.news().await? {
                 narrator.done(&line);
             }
-            narrator.done(&format!("the record says ready, since {}", at.format("%H:%M:%S%.3f")));
-            return Ok(());
+            let moving = record.moving.context("the record's move is gone")?;
+            if moving.state != "ready" {
+                narrator.doing(format!("{}: {} rows acknowledged", moving.state, writer.count()));
+                return Ok(None);
+            }
+            Ok(moving.ready_at)
+        })
+        .await;
+    let at = match looked {
+        Ok(at) => at,
+        Err(error) => {
+            return Err(match journal.obstacle().await {
+                Ok(held) => error.context(format!("the newest round says: {held}")),
+                Err(_) => error,
+            });
         }
-        stack.check()?;
-        if Instant::now() >= deadline {
-            bail!("the move is still {} after {READY_LIMIT:?}: {}", moving.state, journal.obstacle().await?);
-        }
-        narrator.doing(format!("{}: {} rows acknowledged", moving.state, writer.count()));
-        tokio::time::sleep(POLL).await;
+    };
+    // Whatever ended before the promotion is in the journal by now.
+    for line in journal.news().await? {
+        narrator.done(&line);
     }
+    narrator.done(&format!("the record says ready, since {}", at.format("%H:%M:%S%.3f")));
+    Ok(())
 }
 
 /// The application's own bearer: it may create, read and move its instances, and nothing else.
