@@ -16,7 +16,7 @@ pub fn move_view(found: moves::Move) -> wire::MoveView {
         requested_at: found.requested_at,
         ready_at: found.ready_at,
         finished_at: found.finished_at,
-        outcome: found.outcome,
+        outcome: found.outcome.map(|outcome| outcome.as_str().to_owned()),
         cut_auto: found.cut_auto,
         cut_at: found.cut_at,
         aborted_at: found.aborted_at,

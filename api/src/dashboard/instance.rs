@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use domain::authority::Permission;
 use domain::ids::{AppName, Host, MoveId};
-use domain::instances::moves::{self, Move, MoveState};
+use domain::instances::moves::{self, Move, MoveState, Outcome};
 use domain::instances::why::{Phase, Why};
 use domain::instances::{self, Receipt};
 use domain::nodes;
@@ -192,10 +192,10 @@ async fn render(mut visit: Visit, why: Why, receipt: Option<Receipt>) -> Result<
 }
 
 fn earlier_row(it: &Move, now: Now) -> Earlier {
-    let end = match (it.outcome.as_deref(), it.landed_at) {
-        (Some("moved"), None) if it.given_up_at.is_some() => "given up".to_owned(),
-        (Some("moved"), None) => "landing".to_owned(),
-        (Some(outcome), _) => outcome.to_owned(),
+    let end = match (it.outcome, it.landed_at) {
+        (Some(Outcome::Moved), None) if it.given_up_at.is_some() => "given up".to_owned(),
+        (Some(Outcome::Moved), None) => "landing".to_owned(),
+        (Some(outcome), _) => outcome.as_str().to_owned(),
         (None, _) => it.state.to_string(),
     };
     Earlier {

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use domain::instances::moves::{self, Filter, Move};
+use domain::instances::moves::{self, Filter, Move, Outcome};
 
 use super::failure::Failure;
 use super::instance;
@@ -72,11 +72,11 @@ pub(super) async fn show(State(app): State<App>, ask: Ask) -> Result<Response, F
 }
 
 fn row(it: &Move, now: Now) -> Over {
-    let (word, tone, glyph) = match (it.outcome.as_deref(), it.landed_at) {
-        (Some("moved"), None) if it.given_up_at.is_some() => ("given up", "idle", "abort"),
-        (Some("moved"), None) => ("landing", "run", "land"),
-        (Some("moved"), Some(_)) => ("landed", "ok", "ok"),
-        _ => ("aborted", "idle", "abort"),
+    let (word, tone, glyph) = match (it.outcome, it.landed_at) {
+        (Some(Outcome::Moved), None) if it.given_up_at.is_some() => ("given up", "idle", "abort"),
+        (Some(Outcome::Moved), None) => ("landing", "run", "land"),
+        (Some(Outcome::Moved), Some(_)) => ("landed", "ok", "ok"),
+        (Some(Outcome::Aborted) | None, _) => ("aborted", "idle", "abort"),
     };
     let freeze = it.landed_at.zip(it.cut_at).map(|(landed, cut)| words::millis((landed - cut).num_milliseconds()));
     Over {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::{self, Obstacle, Tail};
-use super::{Error, config_key, jobs, store};
+use super::{Error, RouteStatus, config_key, jobs, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, QueueName, RegionCode};
 use crate::lease::Lease;
@@ -114,18 +114,18 @@ async fn land_inside(conn: &mut PgConnection, lease: Lease, id: InstanceId, node
     };
     match route {
         Some(route) if route.node != node => {
-            let died = !route.lives && route.status == "landing";
+            let died = !route.lives && route.status == RouteStatus::Landing;
             if !(died && store::landing::take_over(conn, &place.host, (route.node, node)).await?) {
                 return Ok(Landing::Elsewhere { node: route.node });
             }
         }
-        Some(route) => match route.status.as_str() {
-            "serving" => {
+        Some(route) => match route.status {
+            RouteStatus::Serving => {
                 let staged = store::landing::staged(conn, id, &own).await?;
                 return Ok(Landing::Serving { host: place.host, staged });
             }
-            "landing" => {}
-            _ => return Ok(Landing::Moving),
+            RouteStatus::Landing => {}
+            RouteStatus::Moving => return Ok(Landing::Moving),
         },
         None => {
             if moves::is_open(conn, &place.host).await? {

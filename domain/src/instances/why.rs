@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::moves::{Move, MoveState, MoveStep, Obstacle, StoredState};
+use super::RouteStatus;
+use super::moves::{Move, MoveState, MoveStep, Obstacle, Outcome, StoredState};
 use super::record::{Record, RecordHeld};
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, JobId, RegionCode};
@@ -169,10 +170,10 @@ fn phase(facts: &Facts) -> Phase {
         return Phase::Moving(open.state.clone());
     }
     let here = facts.seat.as_ref().filter(|seat| seat.region == facts.record.region);
-    match here.map(|seat| seat.status.as_str()) {
-        Some("serving") => Phase::Serving,
-        Some(_) => Phase::Landing,
-        None if facts.newest.as_ref().is_some_and(|it| it.outcome.as_deref() == Some("moved")) => Phase::Landing,
+    match here.map(|seat| seat.status) {
+        Some(RouteStatus::Serving) => Phase::Serving,
+        Some(RouteStatus::Landing | RouteStatus::Moving) => Phase::Landing,
+        None if facts.newest.as_ref().is_some_and(|it| it.outcome == Some(Outcome::Moved)) => Phase::Landing,
         None => Phase::Unplaced,
     }
 }

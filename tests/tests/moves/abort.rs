@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::audit::Actor;
 use domain::ids::MoveId;
-use domain::instances::moves::{self, MoveState};
+use domain::instances::moves::{self, MoveState, Outcome};
 use domain::instances::rescue;
 use domain::queue;
 use sandbox::s3::{Fault, Rule};
@@ -33,7 +33,7 @@ fn staged(fleet: &Fleet) -> Vec<String> {
     fleet.s3.objects().keys("uk-data", &format!("moves/{HOST}/"))
 }
 
-async fn outcome(fleet: &Fleet, id: MoveId) -> Option<String> {
+async fn outcome(fleet: &Fleet, id: MoveId) -> Option<Outcome> {
     fleet.read_move(id).await.outcome
 }
 
@@ -102,7 +102,7 @@ async fn what_a_late_request_stages_after_the_first_sweep_is_deleted_by_the_seco
     fleet.pass_time(Duration::from_secs(1)).await;
     fleet.run(&fleet.eu).await;
     assert_eq!(staged(&fleet), Vec::<String>::new());
-    assert_eq!(outcome(&fleet, id).await.as_deref(), Some("aborted"));
+    assert_eq!(outcome(&fleet, id).await, Some(Outcome::Aborted));
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn an_abort_of_a_move_that_staged_nothing_is_over_at_once() {
     fleet.s3.faults().reset_record();
     fleet.run(&fleet.eu).await;
     fleet.run(&fleet.eu).await;
-    assert_eq!(outcome(&fleet, id).await.as_deref(), Some("aborted"));
+    assert_eq!(outcome(&fleet, id).await, Some(Outcome::Aborted));
     assert_eq!(fleet.s3.faults().record(), [], "nothing was asked of any store");
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use domain::ids::MoveId;
+use domain::instances::moves::Outcome;
 use domain::queue;
 use workers::failpoint;
 use workers::node::NodeContext;
@@ -93,7 +94,7 @@ async fn ready() -> (Fleet, MoveId, u64) {
 /// The move is over: the target has every row, the source nothing, and one box alone runs it.
 async fn assert_moved(fleet: &Fleet, id: MoveId, acknowledged: u64, point: &str) {
     let found = fleet.read_move(id).await;
-    assert_eq!(found.outcome.as_deref(), Some("moved"), "{point}");
+    assert_eq!(found.outcome, Some(Outcome::Moved), "{point}");
     assert!(found.landed_at.is_some() && found.staging_deleted_at.is_some(), "{point}: {found:?}");
     let rows = rows_of(&fleet.database(&fleet.uk)).expect("a database");
     assert!(rows >= acknowledged, "{point}: {rows} of {acknowledged} rows");
@@ -164,7 +165,7 @@ async fn an_abort_that_dies_at_any_point_is_finished_by_another_run() {
             fleet.pass_time(LEASE * 2).await;
             go_on(&fleet, &fleet.eu).await;
         }
-        assert_eq!(fleet.read_move(id).await.outcome.as_deref(), Some("aborted"), "{point}");
+        assert_eq!(fleet.read_move(id).await.outcome, Some(Outcome::Aborted), "{point}");
         assert_eq!(fleet.content("uk-data", &format!("moves/{HOST}/")), [], "{point}");
     }
 }

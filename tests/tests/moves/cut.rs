@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::net::TcpStream;
 
-use domain::instances::moves::MoveState;
+use domain::instances::moves::{MoveState, Outcome};
 use domain::instances::{self, EdgesDocument};
 use sha2::{Digest as _, Sha256};
 use workers::failpoint;
@@ -32,7 +32,7 @@ async fn a_cut_carries_every_row_to_the_target_which_serves_it_under_its_own_reg
     let found = fleet.read_move(id).await;
     let tail = found.tail.clone().expect("proven");
     let after = fleet.record(HOST).await;
-    assert_eq!((after.region.as_str(), &after.moving, found.outcome.as_deref()), ("uk", &None, Some("moved")));
+    assert_eq!((after.region.as_str(), &after.moving, found.outcome), ("uk", &None, Some(Outcome::Moved)));
     assert_eq!(after.replica_regions, record.replica_regions, "nothing else follows");
     assert!(fleet.serial("eu").await > serials.0 && fleet.serial("uk").await > serials.1);
     assert!(activator(&fleet.eu).running(&host(HOST)).is_none());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::audit::Actor;
 use domain::ids::MoveId;
-use domain::instances::moves::{self, MoveState};
+use domain::instances::moves::{self, MoveState, Outcome};
 use domain::instances::{self, NewInstance};
 use sandbox::exec::{Running, Spawn};
 use sandbox::s3::{Options, Server};
@@ -159,7 +159,7 @@ impl World {
             Some(self.read(id).await).filter(|found| found.staging_deleted_at.is_some())
         })
         .await;
-        assert_eq!((found.outcome.as_deref(), found.landed_at.is_some()), (Some("moved"), true), "{cut}, {land}");
+        assert_eq!((found.outcome, found.landed_at.is_some()), (Some(Outcome::Moved), true), "{cut}, {land}");
         assert!(!self.database(from).exists() && !self.lives(from), "{cut}, {land}");
         // As roughly as the others.
         source.kill9();

@@ -2,7 +2,7 @@
 
 use domain::audit::Actor;
 use domain::instances::landing;
-use domain::instances::moves::{self, MoveState, Wish};
+use domain::instances::moves::{self, MoveState, Outcome, Wish};
 use sandbox::s3::{Fault, Rule};
 use workers::node::NodeContext;
 
@@ -166,7 +166,7 @@ async fn a_move_that_is_to_cut_by_itself_does_as_soon_as_it_is_ready() {
         fleet.pass_time(INTERVAL).await;
         fleet.run(&fleet.eu).await;
     }
-    assert_eq!(fleet.read_move(id).await.outcome.as_deref(), Some("moved"));
+    assert_eq!(fleet.read_move(id).await.outcome, Some(Outcome::Moved));
     assert!(land(&fleet, &fleet.uk).await >= before);
     for bucket in ["eu-data", "uk-data"] {
         assert_eq!(objects.keys(bucket, "uploads/").len(), 1);

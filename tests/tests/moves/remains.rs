@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::audit::{self, Actor};
 use domain::ids::MoveId;
+use domain::instances::moves::Outcome;
 use domain::instances::{self, Refusal, rescue, residency};
 use workers::node::NodeContext;
 
@@ -239,7 +240,7 @@ async fn a_cut_that_hangs_is_taken_back_before_its_purge_and_never_after() {
             fleet.pass_time(SETTLED).await;
         }
     }
-    assert_eq!(fleet.read_move(id).await.outcome.as_deref(), Some("aborted"));
+    assert_eq!(fleet.read_move(id).await.outcome, Some(Outcome::Aborted));
 
     let (fleet, _) = (Fleet::with_instance().await, ());
     fleet.start_move(HOST).await.expect("the move begins");

@@ -1,5 +1,6 @@
 //! What is said of a real move on its way, and of what it left.
 
+use domain::instances::moves::Outcome;
 use domain::instances::why::Why;
 use domain::instances::{self, Receipt};
 
@@ -35,7 +36,7 @@ async fn why_follows_a_real_move_from_its_first_round_to_what_it_left() {
         if fleet.read_move(id).await.outcome.is_none() {
             fleet.run(&fleet.eu).await;
         }
-        (fleet.read_move(id).await.outcome.as_deref() == Some("moved")).then_some(())
+        (fleet.read_move(id).await.outcome == Some(Outcome::Moved)).then_some(())
     })
     .await;
     assert_eq!(goes_on(&fleet).await, told("landing", "landing"));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use domain::instances::RouteStatus;
+use domain::instances::moves::Outcome;
 use domain::queue::JobState;
 
 use crate::support::Queue;
@@ -28,6 +30,9 @@ async fn the_checks_of_the_schema_name_the_states_of_the_program() {
     }
     assert_eq!(words(&q, "jobs", "jobs_state_check").await, live);
     assert_eq!(words(&q, "jobs_finished", "jobs_finished_state_check").await, over);
+    let all = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(words(&q, "moves", "moves_outcome_check").await, all(&Outcome::ALL.map(Outcome::as_str)));
+    assert_eq!(words(&q, "routes", "routes_status_check").await, all(&RouteStatus::ALL.map(RouteStatus::as_str)));
 }
 
 /// Q-023 stands on this: the unique index has no state in its predicate, since every row of `jobs` is live.

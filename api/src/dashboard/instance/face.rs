@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::instances::RouteStatus;
 use domain::instances::moves::{Move, MoveState};
 use domain::instances::why::{Phase, Reason, Why};
 
@@ -46,7 +47,7 @@ pub(super) fn sentence(why: &Why) -> String {
                 Some(MoveState::Cutting) => {
                     format!("to {to}. Nobody is served until it has landed: edges answer 503 with Retry-After.")
                 }
-                _ if why.seat.as_ref().is_some_and(|seat| seat.status == "landing") => {
+                _ if why.seat.as_ref().is_some_and(|seat| seat.status == RouteStatus::Landing) => {
                     format!("to {to}. Nobody is served: it is still landing in {region}, on {by}.")
                 }
                 _ if parked => format!("to {to}. It is parked in {region}, on {by}, and nobody wakes it for the move."),

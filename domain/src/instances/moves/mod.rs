@@ -13,7 +13,7 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
 use super::record::{Record, RecordMove};
-use super::{Error, Refusal, jobs};
+use super::{Error, Refusal, RouteStatus, jobs};
 use crate::audit::{self, Actor};
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, QueueName, RegionCode};
@@ -36,7 +36,7 @@ pub use cutting::{
     forget_some_keys, note_swept, record_tail, retire_route, swept,
 };
 pub use rounds::{Cas, Round, RoundEnd, begin_round, end_round, note_obstacle, pin_target, promote};
-pub use state::{MoveState, StoredState};
+pub use state::{MoveState, Outcome, StoredState};
 pub use status::{Obstacle, RoundNumbers, Status};
 pub use store::keys::{forget_keys, keys_page, record_keys};
 pub use store::list::list;
@@ -85,8 +85,8 @@ pub struct Move {
     pub status: Status,
     /// When it was over.
     pub finished_at: Option<Timestamp>,
-    /// How: `moved` or `aborted`.
-    pub outcome: Option<String>,
+    /// How.
+    pub outcome: Option<Outcome>,
     /// Whether the platform cuts it by itself as soon as it is ready.
     pub cut_auto: bool,
     /// When it was let be cut.
@@ -113,7 +113,7 @@ impl Move {
     /// Whether the target is still to serve what the cut gave it.
     #[must_use]
     pub fn is_landing(&self) -> bool {
-        self.outcome.as_deref() == Some("moved") && self.landed_at.is_none() && self.given_up_at.is_none()
+        self.outcome == Some(Outcome::Moved) && self.landed_at.is_none() && self.given_up_at.is_none()
     }
 }
 
@@ -279,7 +279,7 @@ async fn start_inside(
     let open = open_of_host(conn, host).await?;
     // A box that still lands the record has a route, and perhaps an older replica: nothing moves before it serves.
     let route = super::store::landing::route(conn, host).await?;
-    let node = record.node.filter(|_| route.is_some_and(|route| route.status == "serving"));
+    let node = record.node.filter(|_| route.is_some_and(|route| route.status == RouteStatus::Serving));
     let in_flight = open.as_ref().map(|open| (&open.to, &open.state));
     policy::gate_move(&record.movable(in_flight, node.is_some()), to, target.as_ref())?;
     let (Some(node), Some(code)) = (node, code) else { return Err(Refusal::NotPlaced.into()) };

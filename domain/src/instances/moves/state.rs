@@ -70,6 +70,31 @@ impl fmt::Display for MoveState {
     }
 }
 
+/// How a move ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The record is the target's.
+    Moved,
+    /// It was given up before that.
+    Aborted,
+}
+
+impl Outcome {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Moved, Self::Aborted];
+
+    /// As it stands in the database and on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Moved => "moved",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
 /// A state as it was read: perhaps a word of a newer version, on which nobody of this one acts (M-004).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]

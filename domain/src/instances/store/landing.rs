@@ -12,6 +12,7 @@ use crate::instances::jobs;
 use crate::instances::landing::Landfall;
 use crate::instances::moves::Obstacle;
 use crate::instances::moves::store::read::tail;
+use crate::instances::{RouteStatus, jobs};
 use crate::nodes::SILENT_AFTER;
 
 /// What a box may serve: a record's host and region.
@@ -42,7 +43,7 @@ pub(in crate::instances) async fn lock_place(
 pub(in crate::instances) struct Route {
     pub(in crate::instances) node: NodeId,
     pub(in crate::instances) region: RegionCode,
-    pub(in crate::instances) status: String,
+    pub(in crate::instances) status: RouteStatus,
     /// Whether its box was heard lately.
     pub(in crate::instances) lives: bool,
 }
@@ -51,7 +52,8 @@ pub(in crate::instances) async fn route(conn: &mut PgConnection, host: &Host) ->
     sqlx::query_as!(
         Route,
         r#"
-        select r.node_id as "node: NodeId", n.region as "region: RegionCode", r.status,
+        select r.node_id as "node: NodeId", n.region as "region: RegionCode",
+               r.status as "status: RouteStatus",
                n.seen_at > (select lh_now()) - $2::float8 * interval '1 second' as "lives!"
           from routes r
           join nodes n on n.id = r.node_id

@@ -9,7 +9,7 @@ use crate::ids::{AppName, Host, InstanceId, JobId, NodeId, RegionCode};
 use crate::instances::moves;
 use crate::instances::moves::Obstacle;
 use crate::instances::why::{Facts, HeldLanding, STEPS, Seat, Why, decide};
-use crate::instances::{jobs, record::Record};
+use crate::instances::{RouteStatus, jobs, record::Record};
 use crate::nodes::SILENT_AFTER;
 use crate::queue;
 
@@ -35,7 +35,7 @@ async fn read(conn: &mut PgConnection, record: Record, newest: Option<moves::Mov
     let host = record.host.clone();
     let row = sqlx::query!(
         r#"
-        select (select lh_now()) as "now!", i.id as "instance: InstanceId", r.status as "status?",
+        select (select lh_now()) as "now!", i.id as "instance: InstanceId", r.status as "status?: RouteStatus",
                n.id as "node?: NodeId", n.identity as "identity?", n.region as "region?: RegionCode",
                n.seen_at as "seen_at?",
                n.seen_at > (select lh_now()) - $3::float8 * interval '1 second' as "live?",

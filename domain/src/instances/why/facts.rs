@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::ids::{NodeId, RegionCode};
+use crate::instances::RouteStatus;
 use crate::instances::moves::{Move, MoveStep};
 use crate::instances::record::Record;
 use crate::queue;
@@ -103,6 +104,6 @@ pub struct Seat {
     pub live: bool,
     /// When it was heard last.
     pub seen_at: Timestamp,
-    /// `landing`, `serving` or `moving`.
-    pub status: String,
+    /// How far its route is.
+    pub status: RouteStatus,
 }

@@ -40,14 +40,14 @@ fn record(code: &str) -> Record {
     }
 }
 
-fn seat(code: &str, status: &str) -> Seat {
+fn seat(code: &str, status: RouteStatus) -> Seat {
     Seat {
         node: NodeId::generate(),
         identity: format!("box-{code}"),
         region: region(code),
         live: true,
         seen_at: moment(-1),
-        status: status.to_owned(),
+        status,
     }
 }
 
@@ -141,7 +141,7 @@ fn facts(newest: Option<Move>) -> Facts {
     Facts {
         now: moment(0),
         record: record("eu"),
-        seat: Some(seat("eu", "serving")),
+        seat: Some(seat("eu", RouteStatus::Serving)),
         newest,
         steps: Vec::new(),
         job: Some(job(JobState::Scheduled, 10, &["snoozed"])),
@@ -224,7 +224,7 @@ fn what_a_cut_has_overcome_is_not_told() {
 #[test]
 fn a_landing_tells_what_holds_it_up_and_that_no_box_takes_it() {
     let mut over = moving(MoveState::Cutting);
-    (over.outcome, over.finished_at) = (Some("moved".to_owned()), Some(moment(-10)));
+    (over.outcome, over.finished_at) = (Some(Outcome::Moved), Some(moment(-10)));
     let mut asked = facts(Some(over));
     asked.record = record("uk");
     asked.record.observed_region = Some(None);
@@ -233,7 +233,7 @@ fn a_landing_tells_what_holds_it_up_and_that_no_box_takes_it() {
     let why = decide(asked.clone());
     assert_eq!((why.phase.as_str(), why.frozen_since), ("landing", Some(moment(-100))));
     assert_eq!(codes(asked.clone()), ["no_box", "landing"]);
-    asked.seat = Some(seat("uk", "landing"));
+    asked.seat = Some(seat("uk", RouteStatus::Landing));
     asked.job = Some(job(JobState::Scheduled, 60, &["snoozed"]));
     asked.record.held = Some(RecordHeld {
         code: "staging_missing".to_owned(),
@@ -248,7 +248,7 @@ fn a_landing_tells_what_holds_it_up_and_that_no_box_takes_it() {
     assert_eq!(codes(asked.clone()), ["staging_missing", "job_missing", "landing"]);
     // A move that began meanwhile does not hide that nobody is served.
     let mut moved = facts(Some(moving(MoveState::Preparing)));
-    (moved.seat, moved.record.held) = (Some(seat("eu", "landing")), asked.record.held);
+    (moved.seat, moved.record.held) = (Some(seat("eu", RouteStatus::Landing)), asked.record.held);
     assert_eq!(codes(moved), ["staging_missing", "differs"]);
 }
 
@@ -256,10 +256,10 @@ fn a_landing_tells_what_holds_it_up_and_that_no_box_takes_it() {
 fn placed_and_observed_region_differ_only_around_a_cut_and_it_is_said_why() {
     // M-114.
     let mut over = moving(MoveState::Cutting);
-    (over.outcome, over.finished_at) = (Some("moved".to_owned()), Some(moment(-1)));
+    (over.outcome, over.finished_at) = (Some(Outcome::Moved), Some(moment(-1)));
     let mut asked = facts(Some(over.clone()));
     asked.record = record("uk");
-    asked.seat = Some(seat("eu", "moving"));
+    asked.seat = Some(seat("eu", RouteStatus::Moving));
     let why = decide(asked);
     let last = why.reasons.last().expect("a reason");
     assert_eq!((why.phase.as_str(), last.code.as_str()), ("landing", "regions_differ"));
@@ -275,14 +275,14 @@ fn placed_and_observed_region_differ_only_around_a_cut_and_it_is_said_why() {
     over.landed_at = Some(moment(0));
     let mut landed = facts(Some(over));
     landed.record = record("uk");
-    landed.seat = Some(seat("uk", "serving"));
+    landed.seat = Some(seat("uk", RouteStatus::Serving));
     assert_eq!(codes(landed), ["serving", "staging_left"]);
 }
 
 #[test]
 fn a_store_that_does_not_answer_is_the_sources_in_a_round_and_the_landings_own_in_a_landing() {
     let mut asked = facts(Some(moving(MoveState::Cutting)));
-    (asked.record, asked.seat) = (record("uk"), Some(seat("uk", "landing")));
+    (asked.record, asked.seat) = (record("uk"), Some(seat("uk", RouteStatus::Landing)));
     let todo = |code: &str| advice::of(code, &asked).expect("something to do");
     assert!(todo("source_unreadable").contains("object store of eu"), "{}", todo("source_unreadable"));
     assert!(todo("store_unreadable").contains("object store of uk answers box box-uk"), "{}", todo("store_unreadable"));

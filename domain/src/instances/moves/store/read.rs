@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
 use crate::instances::jobs;
-use crate::instances::moves::{Move, MoveStep, Status, StoredState, Tail};
+use crate::instances::moves::{Move, MoveStep, Outcome, Status, StoredState, Tail};
 use crate::lease::Fence;
 use crate::nodes::Bucket;
 
@@ -81,8 +81,8 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
         select m.id as "id: MoveId", m.instance_id as "instance: InstanceId", i.app as "app: AppName",
                m.host as "host: Host", i.region as "region: RegionCode", m.from_region as "from: RegionCode",
                m.to_region as "to: RegionCode", m.state, m.requested_at, m.ready_at, m.target_bucket,
-               m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at, m.outcome,
-               m.cut_auto, m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
+               m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at,
+               m.outcome as "outcome: Outcome", m.cut_auto, m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
                m.staging_deleted_at, r.node_id as "node?: NodeId", j.id as "job?: JobId",
                -- In its target a move leaves nothing but a staging that never lands, due from the moment of that.
                (select o.keep_until from remains o where o.move_id = m.id and o.region = m.to_region) as given_up_at
