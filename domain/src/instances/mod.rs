@@ -22,6 +22,7 @@ use crate::{db, nodes, queue};
 mod boxes;
 pub mod config_key;
 mod edges;
+pub mod freeze;
 pub mod jobs;
 pub mod landing;
 pub mod moves;
@@ -47,8 +48,9 @@ pub use record::RecordHeld;
 pub use record::{InstanceKind, Record, RecordMove, Role};
 pub use refusal::{Refusal, RefusalClass};
 pub use route::RouteStatus;
+pub use store::freeze::{freeze, predict};
 pub use store::receipt::receipt as receipt_of;
-pub use store::why::{freeze, held_landings, why as why_of};
+pub use store::why::{held_landings, why as why_of};
 pub use store::{coordinates, edges, get, list};
 
 /// Why an instance's verb or a box's write failed.

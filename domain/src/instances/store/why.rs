@@ -1,7 +1,5 @@
 //! Reading the facts of why an instance is where it is. A bounded number of statements, each of a few rows.
 
-use std::time::Duration;
-
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -12,11 +10,6 @@ use crate::instances::why::{Facts, HeldLanding, STEPS, Seat, Why, decide};
 use crate::instances::{RouteStatus, jobs, record::Record};
 use crate::nodes::SILENT_AFTER;
 use crate::queue;
-
-/// Moves that a prediction looks through: the newest of all.
-const LOOK: i64 = 500;
-/// Cuts that a prediction is made of: the newest of the two regions.
-const CUTS: i64 = 20;
 
 /// Why an instance is where it is, and what holds it up; `None` where the application has none of this host.
 ///
@@ -73,7 +66,7 @@ async fn read(conn: &mut PgConnection, record: Record, newest: Option<moves::Mov
         None => None,
     };
     let predicted_freeze = match &newest {
-        Some(newest) => freeze(conn, &newest.from, &newest.to).await?,
+        Some(newest) => super::freeze::freeze(conn, &newest.from, &newest.to).await?,
         None => None,
     };
     let seat = row.node.zip(row.identity).zip(row.region).zip(row.seen_at).zip(row.status);
@@ -117,38 +110,4 @@ pub async fn held_landings(conn: &mut PgConnection, limit: u16) -> Result<Vec<He
             held: super::held_up(row.held.0, row.since),
         })
         .collect())
-}
-
-/// From the verb `cut` to the first moment at which the target served, the median of the newest cuts between two regions;
-/// `None` where there was none lately. That long nobody serves the instance, and so long its writes are to be frozen.
-///
-/// # Errors
-/// Only the database's.
-pub async fn freeze(
-    conn: &mut PgConnection,
-    from: &RegionCode,
-    to: &RegionCode,
-) -> Result<Option<Duration>, sqlx::Error> {
-    let seconds = sqlx::query_scalar!(
-        r#"
-        select percentile_disc(0.5) within group (order by c.seconds) as "seconds?"
-          from (
-                select extract(epoch from m.landed_at - m.cut_at)::float8 as seconds
-                  from (select * from moves order by id desc limit $3) m
-                 where m.from_region = $1
-                   and m.to_region = $2
-                   and m.landed_at is not null
-                   and m.cut_at is not null
-                 order by m.id desc
-                 limit $4
-               ) c
-        "#,
-        from.as_str(),
-        to.as_str(),
-        LOOK,
-        CUTS,
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
 }
