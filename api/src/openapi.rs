@@ -206,6 +206,7 @@ error_pages! {
     MoveInFlight = "move_in_flight";
     NoMove = "no_move";
     MoveNotReady = "move_not_ready";
+    FreezeOverBudget = "freeze_over_budget";
     MoveNotCutting = "move_not_cutting";
     MovePastRecall = "move_past_recall";
     InstanceServed = "instance_served";

@@ -146,6 +146,7 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::MoveInFlight
         | Code::NoMove
         | Code::MoveNotReady
+        | Code::FreezeOverBudget
         | Code::MoveNotCutting
         | Code::MovePastRecall
         | Code::InstanceServed

@@ -84,6 +84,10 @@ fn words(code: Code) -> (Told, &'static str) {
         Code::JobConflict => (Detail, "`leasehold job show` tells the job's present state"),
         Code::MoveInFlight => (Detail, "`leasehold instance why` tells how far it is, what holds it up and what to do"),
         Code::NoMove => (Detail, "`leasehold instance moves` lists those that are over"),
+        Code::FreezeOverBudget => (
+            Detail,
+            "`leasehold instance cut --force` cuts it all the same; `leasehold instance abort` gives it up, so that it begins again with another --freeze-budget",
+        ),
         Code::MoveNotCutting => (Detail, "`leasehold instance abort` gives up a move that prepares or is ready"),
         Code::MovePastRecall => (Detail, "`leasehold instance why` tells what the landing waits for"),
         Code::InstanceServed => {

@@ -22,7 +22,7 @@ pub const DOOR: &str = "/v1/apps/acme/instances/ledger.acme.example/move";
 /// Asks for a move there.
 #[must_use]
 pub fn to(region: &str) -> MoveRequest {
-    MoveRequest { region: region.to_owned(), cut: None }
+    MoveRequest { region: region.to_owned(), ..MoveRequest::default() }
 }
 
 /// What is needed to create an instance.

@@ -1,5 +1,7 @@
 //! Of instances' moves, and of why an instance is where it is.
 
+use std::time::Duration;
+
 use domain::instances::{self, moves};
 
 /// The wire's form of a move.
@@ -18,7 +20,10 @@ pub fn move_view(found: moves::Move) -> wire::MoveView {
         finished_at: found.finished_at,
         outcome: found.outcome.map(|outcome| outcome.as_str().to_owned()),
         cut_auto: found.cut_auto,
+        freeze_budget: found.freeze_budget.map(|budget| u32::try_from(budget.as_secs()).unwrap_or(u32::MAX)),
         cut_at: found.cut_at,
+        predicted_freeze_ms: found.predicted_freeze.map(millis),
+        cut_forced: found.cut_forced,
         aborted_at: found.aborted_at,
         tail: found.tail.map(|tail| wire::Tail { txid: tail.txid, sha256: tail.sha256, size: tail.size }),
         purge_began_at: found.purge_began_at,
@@ -38,6 +43,10 @@ pub fn move_view(found: moves::Move) -> wire::MoveView {
         }),
         failures: found.status.failures,
     }
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn round_numbers(numbers: moves::RoundNumbers) -> wire::RoundNumbers {
@@ -131,7 +140,7 @@ pub fn instance_why(why: instances::why::Why) -> wire::InstanceWhy {
         job_id: why.job.map(|job| job.0),
         progress: why.progress.and_then(|value| serde_json::from_value(value).ok()),
         frozen_since: why.frozen_since,
-        predicted_freeze_ms: why.predicted_freeze.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
+        predicted_freeze_ms: why.predicted_freeze.map(millis),
         reasons: why.reasons.into_iter().map(reason).collect(),
     }
 }

@@ -65,6 +65,8 @@ struct Page {
     from: String,
     to: String,
     freeze: String,
+    /// What its move may be predicted to take, where that is less than what is predicted.
+    over_budget: Option<String>,
 }
 
 /// A move of the list.
@@ -181,6 +183,11 @@ async fn render(mut visit: Visit, why: Why, receipt: Option<Receipt>) -> Result<
         from: open.map(|open| open.from.to_string()).unwrap_or_default(),
         to: open.map(|open| open.to.to_string()).unwrap_or_default(),
         freeze: why.predicted_freeze.map(face::span).unwrap_or_default(),
+        over_budget: open
+            .and_then(|open| open.freeze_budget)
+            .zip(why.predicted_freeze)
+            .filter(|(budget, predicted)| predicted > budget)
+            .map(|(budget, _)| face::span(budget)),
         href: address(owner.as_str(), host.as_str()),
         cli: format!("leasehold instance why {owner} {host}"),
         curl: format!("/v1/apps/{owner}/instances/{host}/why"),

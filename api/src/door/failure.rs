@@ -250,6 +250,7 @@ impl From<domain::instances::Refusal> for Failure {
             Refusal::InFlight { .. } => Code::MoveInFlight,
             Refusal::NoMove => Code::NoMove,
             Refusal::NotReady { .. } => Code::MoveNotReady,
+            Refusal::FreezeOverBudget { .. } => Code::FreezeOverBudget,
             Refusal::NotCutting(_) => Code::MoveNotCutting,
             Refusal::PastRecall => Code::MovePastRecall,
             Refusal::Serves(_) => Code::InstanceServed,

@@ -1,16 +1,18 @@
 //! Moves between regions.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use domain::authority::IdentityKind;
 use domain::ids::{AppName, Host, MoveId, QueueName, RegionCode};
-use domain::instances::moves::{self, Filter, MoveState, Wish};
+use domain::instances::moves::{self, CutWish, Filter, MoveState, Wish};
 use domain::instances::{self, Record, RecordMove};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
-use wire::{Code, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, Page, Problem};
+use wire::{Code, CutRequest, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, Page, Problem};
 
 use super::instances::visible;
 use crate::door::auth::Caller;
@@ -46,11 +48,15 @@ pub(super) async fn start(
         return Err(Failure::not_found());
     }
     drop(conn);
-    let (_, MoveRequest { region, cut }) = body.parse()?;
+    let (_, MoveRequest { region, cut, freeze_budget }) = body.parse()?;
     if region.is_empty() {
         return Err(Failure::new(Code::MalformedRequest, "Name the target region in `region`; it is empty."));
     }
-    let wish = Wish { if_revision: precondition::expected(&headers)?, cut_auto: cut == Some(wire::Cut::Auto) };
+    let wish = Wish {
+        if_revision: precondition::expected(&headers)?,
+        cut_auto: cut == Some(wire::Cut::Auto),
+        freeze_budget: freeze_budget.map(|seconds| Duration::from_secs(seconds.into())),
+    };
     let begin = || start_once(&app, &caller, &owner, &host, &region, wish);
     with_record(&app, &owner, &host, domain::db::retry_races(begin, Failure::is_race).await).await
 }
@@ -68,6 +74,7 @@ pub(super) async fn with_record(
             Code::MoveInFlight
                 | Code::NoMove
                 | Code::MoveNotReady
+                | Code::FreezeOverBudget
                 | Code::MoveNotCutting
                 | Code::MovePastRecall
                 | Code::InstanceServed
@@ -87,8 +94,10 @@ pub(super) async fn with_record(
 /// Lets a ready move be cut: the source stops the instance, proves that everything is staged, and gives it to the target.
 ///
 /// Freeze the application's writes before: that is not verified, and what is written while the source stops may be refused
-/// to its writer. From here on the move goes forward only.
+/// to its writer. From here on the move goes forward only. A move whose predicted freeze is over its `freeze_budget` is
+/// refused with `freeze_over_budget`, unless `force` is true.
 #[utoipa::path(post, path = "/v1/apps/{app}/instances/{host}/move/cut", tag = "moves", operation_id = "cut_move",
+    request_body(content = Option<CutRequest>),
     params(
         ("app" = String, Path, description = "The application"),
         ("host" = String, Path, description = "The instance's host"),
@@ -101,8 +110,17 @@ pub(super) async fn cut(
     caller: Caller,
     Path((name, host)): Path<(String, String)>,
     headers: HeaderMap,
+    body: Body,
 ) -> Result<Response, Failure> {
-    steer(&app, &caller, (&name, &host), &headers, Steer::Cut).await
+    let (owner, seen) = visible(&caller, &name, &host)?;
+    let mut conn = domain::db::session(app.pool()).await?;
+    // Of several faults the first is told: whether the host exists comes before the body.
+    if instances::get(&mut conn, &owner, &seen).await?.is_none() {
+        return Err(Failure::not_found());
+    }
+    drop(conn);
+    let CutRequest { force } = body.parse_or_default()?;
+    steer(&app, &caller, (&name, &host), &headers, Steer::Cut { force }).await
 }
 
 /// Ends a move that is not being cut: everything that is staged is deleted, twice, and then the record has no move.
@@ -128,7 +146,7 @@ pub(super) async fn abort(
 /// A verb on a move in flight.
 #[derive(Debug, Clone, Copy)]
 enum Steer {
-    Cut,
+    Cut { force: bool },
     Abort,
 }
 
@@ -144,7 +162,9 @@ async fn steer(
     let act = async || {
         let mut conn = domain::db::session(app.pool()).await?;
         let done = match verb {
-            Steer::Cut => moves::cut(&mut conn, &owner, &host, caller.actor(), if_revision).await?,
+            Steer::Cut { force } => {
+                moves::cut_if(&mut conn, &owner, &host, caller.actor(), CutWish { if_revision, force }).await?
+            }
             Steer::Abort => moves::abort(&mut conn, &owner, &host, caller.actor(), if_revision).await?,
         };
         let done = conn.done(done).await?;

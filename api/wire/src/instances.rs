@@ -73,7 +73,7 @@ pub struct Move {
 }
 
 /// Asks for a move.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveRequest {
     /// The target region's code.
@@ -83,6 +83,21 @@ pub struct MoveRequest {
     /// `manual`, or absent: the move waits for its cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<Cut>,
+    /// The longest freeze, in whole seconds, that the cut may be predicted to take: over it a cut is refused unless it is
+    /// forced, and a move with `"cut": "auto"` waits. Absent: any. Where no cut between the two regions predicts
+    /// anything yet, it refuses nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 86400, example = 10)]
+    pub freeze_budget: Option<u32>,
+}
+
+/// Asks for a cut; an empty body is one without force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CutRequest {
+    /// Also where the predicted freeze is over the move's `freeze_budget`.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// Points an instance to a region by hand.

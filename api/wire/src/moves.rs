@@ -31,8 +31,16 @@ pub struct MoveView {
     pub outcome: Option<String>,
     /// Whether the platform cuts it by itself as soon as it is ready.
     pub cut_auto: bool,
+    /// The longest freeze that its cut may be predicted to take, whole seconds; null: any.
+    pub freeze_budget: Option<u32>,
     /// When it was let be cut.
     pub cut_at: Option<DateTime<Utc>>,
+    /// How long its freeze was predicted to be when it was let be cut, milliseconds; null before, and where no cut between
+    /// the two regions predicted it.
+    pub predicted_freeze_ms: Option<i64>,
+    /// Whether it was let be cut although that was over its budget.
+    #[serde(default)]
+    pub cut_forced: bool,
     /// When it was asked to end.
     pub aborted_at: Option<DateTime<Utc>>,
     /// What the cut proved of the database that it left.
@@ -78,7 +86,8 @@ pub struct MoveReceipt {
     /// The move: what its cut proved, and when each thing was done.
     #[serde(rename = "move")]
     pub moved: MoveView,
-    /// Since it was let be cut until the target served, milliseconds; null before.
+    /// Since it was let be cut until the target served, milliseconds; null before. `move` tells what was predicted, and the
+    /// budget.
     pub frozen_ms: Option<i64>,
     /// What it left in the source's region; null before the record was given to the target.
     pub old_replica: Option<OldReplica>,

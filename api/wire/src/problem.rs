@@ -79,6 +79,8 @@ codes! {
     NoMove = "no_move", 409, "No move is in flight";
     /// The move cannot be cut yet.
     MoveNotReady = "move_not_ready", 409, "The move is not ready";
+    /// The cut would freeze the instance for longer than the move may.
+    FreezeOverBudget = "freeze_over_budget", 409, "The predicted freeze is over the budget";
     /// Only a move that is being cut can be taken back so.
     MoveNotCutting = "move_not_cutting", 409, "The move is not being cut";
     /// The source's database may be gone: forward only.

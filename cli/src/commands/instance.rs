@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Move(moves::Begin),
     /// Cut a ready move: the source stops the instance for good, and the target serves it
     #[command(after_help = moves::CUT_HELP)]
-    Cut(moves::Steer),
+    Cut(moves::Cutting),
     /// Give up a move that is not being cut: what is staged is deleted, and the instance stays where it is
     #[command(after_help = "Example: leasehold instance abort acme ledger.acme.example --wait\n\n\
         The instance is served all the while. A move that is being cut goes forward only.")]

@@ -170,7 +170,7 @@ async fn leg(
     (door, writer): (&Door, &Writer),
     narrator: &Narrator,
 ) -> anyhow::Result<proof::Leg> {
-    let request = MoveRequest { region: to.code.to_owned(), cut: None };
+    let request = MoveRequest { region: to.code.to_owned(), ..MoveRequest::default() };
     let moving = client.move_instance(APP, HOST, &request).await.context("ask for the move")?;
     narrator.done(&format!("POST …/{HOST}/move {{\"region\": \"{}\"}}: {}", moving.to, moving.state));
     let mut journal = Journal::of_host(client, APP, HOST).await?;

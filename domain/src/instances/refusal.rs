@@ -1,6 +1,9 @@
 //! Why a door of the instances refuses: a stable code, a sentence, and which of several faults comes first.
 
+use std::time::Duration;
+
 use super::moves::StoredState;
+use super::moves::policy::FREEZE_OVER_BUDGET;
 use super::record::InstanceKind;
 use crate::ids::{NodeId, RegionCode};
 
@@ -73,6 +76,20 @@ pub enum Refusal {
         /// Where it goes.
         to: RegionCode,
     },
+    /// The tenant cannot bear what the cut is predicted to take.
+    #[error(
+        "a cut to {to} is predicted to freeze the instance for {:.3} s, over the move's budget of {} s: force it, or abort \
+         the move and begin it with a larger budget",
+        predicted.as_secs_f64(), budget.as_secs()
+    )]
+    FreezeOverBudget {
+        /// Where it goes.
+        to: RegionCode,
+        /// How long the newest cuts between the two regions took.
+        predicted: Duration,
+        /// How long this one may be predicted to take.
+        budget: Duration,
+    },
     /// Only what is being cut can be taken back so.
     #[error("the move is {0}, not being cut: a move that prepares or is ready is given up by its abort")]
     NotCutting(StoredState),
@@ -120,6 +137,7 @@ impl Refusal {
             Self::InFlight { .. } => "move_in_flight",
             Self::NoMove => "no_move",
             Self::NotReady { .. } => "move_not_ready",
+            Self::FreezeOverBudget { .. } => FREEZE_OVER_BUDGET,
             Self::NotCutting(_) => "move_not_cutting",
             Self::PastRecall => "move_past_recall",
             Self::Serves(_) => "instance_served",
@@ -149,6 +167,7 @@ impl Refusal {
             Self::InFlight { .. }
             | Self::NoMove
             | Self::NotReady { .. }
+            | Self::FreezeOverBudget { .. }
             | Self::NotCutting(_)
             | Self::PastRecall
             | Self::Serves(_)

@@ -256,3 +256,38 @@ async fn flipped_and_pointed_back(system: &System) {
     let same = cli.run(&point).await;
     assert_eq!(same.code, Some(5), "{}", same.err);
 }
+
+#[tokio::test]
+async fn a_budget_is_given_shown_a_cut_over_it_refused_with_what_to_do_and_forced_and_the_receipt_tells_all_three() {
+    let system = served().await;
+    let cli = &system.cli;
+    for wrong in ["10", "1.5s", "2d"] {
+        let ended = cli.run(&["instance", "move", APP, HOST, "uk", "--freeze-budget", wrong]).await;
+        assert_eq!(ended.code, Some(2), "{}", ended.err);
+        assert!(ended.err.contains("e.g. 10s, 2m or 1h"), "{}", ended.err);
+    }
+    // An earlier cut between the two took 9.5 seconds.
+    assert_eq!(cli.run(&["instance", "move", APP, HOST, "uk"]).await.code, Some(0));
+    sql(&system, "update moves set state = 'cutting', ready_at = lh_now()").await;
+    sql(&system, LANDED).await;
+    let ended = cli.run(&["instance", "move", APP, HOST, "uk", "--freeze-budget", "9s"]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    sql(&system, "update moves set state = 'ready', ready_at = lh_now() where finished_at is null").await;
+    let shown = cli.run(&["instance", "show", APP, HOST]).await.out;
+    assert!(shown.contains("freeze budget") && shown.contains("9 s"), "{shown}");
+    let ended = cli.run(&["instance", "cut", APP, HOST]).await;
+    assert_eq!(ended.code, Some(5), "{}", ended.err);
+    for words in ["freeze_over_budget", "9.500 s", "budget of 9 s", "leasehold instance cut --force"] {
+        assert!(ended.err.contains(words), "{words}: {}", ended.err);
+    }
+    let ended = cli.run(&["instance", "cut", APP, HOST, "--force"]).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    sql(&system, LANDED).await;
+    sql(&system, "update moves set landed_at = cut_at + interval '4 seconds' where cut_forced").await;
+    let receipt = cli.run(&["instance", "receipt", APP, HOST]).await.out;
+    for words in
+        ["freeze budget       9 s", "predicted freeze    9.5 s, and it was forced", "frozen              4.0 s"]
+    {
+        assert!(receipt.contains(words), "{words}: {receipt}");
+    }
+}

@@ -208,6 +208,45 @@ async fn a_start_that_waits_for_a_key_is_a_problem_of_every_page() {
 }
 
 #[tokio::test]
+async fn a_budget_is_given_by_the_form_and_a_cut_over_it_wants_its_box_ticked() {
+    let fleet = Fleet::with_instance().await;
+    put_worker(fleet.server.db.pool(), &fleet.eu).await;
+    let mut visitor = Visitor::signed_in(&fleet.server).await;
+    let csrf = token(&mut visitor).await;
+    let form = |budget| [("csrf", csrf.as_str()), ("region", "uk"), ("cut", "manual"), ("freeze_budget", budget)];
+    for (wrong, status) in [("soon", 400), ("1.5", 400), ("0", 422), ("86401", 422)] {
+        let told = visitor.post(&format!("{PAGE}/move"), &form(wrong)).await;
+        assert_eq!(told.status, status, "{wrong}");
+        assert!(plain(&told.text).contains("1 to 86400 whole seconds"), "{}", told.text);
+    }
+    assert_eq!(number(&fleet.server, "select count(*) from moves").await, 0);
+    let told = visitor.post(&format!("{PAGE}/move"), &form("")).await;
+    assert_eq!(told.status, 303, "{told:?}");
+    // It is over, and froze for 9.5 seconds.
+    fleet
+        .sql(
+            "update moves set state = 'cutting', ready_at = lh_now(), cut_at = lh_now(), tail_txid = '000000000000a3f1',
+                    tail_sha256 = repeat('ab', 32), tail_size = 4096, purge_began_at = lh_now(), finished_at = lh_now(),
+                    outcome = 'moved', landed_at = lh_now() + interval '9.5 seconds', staging_deleted_at = lh_now()",
+        )
+        .await;
+    let told = visitor.post(&format!("{PAGE}/move"), &form("9")).await;
+    assert_eq!(told.status, 303, "{told:?}");
+    fleet.sql("update moves set state = 'ready', ready_at = lh_now() where finished_at is null").await;
+    let page = visitor.get(PAGE).await;
+    let text = plain(&page.text);
+    assert!(text.contains("Freeze at most9.0 s") && text.contains("budget of 9 s: force it"), "{text}");
+    assert!(text.contains("Cut it although that is over its budget of 9.0 s"), "{text}");
+    let plain_cut = [("csrf", csrf.as_str()), ("confirm", HOST)];
+    let told = visitor.post(&format!("{PAGE}/cut"), &plain_cut).await;
+    assert_eq!(told.status, 409, "{told:?}");
+    assert!(told.text.contains("freeze_over_budget"), "{}", told.text);
+    let told = visitor.post(&format!("{PAGE}/cut"), &[&plain_cut[..], &[("force", "yes")]].concat()).await;
+    assert_eq!((told.status, told.header("location")), (303, Some(PAGE)), "{told:?}");
+    assert_eq!(number(&fleet.server, "select count(*) from moves where state = 'cutting' and cut_forced").await, 1);
+}
+
+#[tokio::test]
 async fn an_instance_is_parked_and_woken_by_forms() {
     let fleet = Fleet::with_instance().await;
     let mut visitor = Visitor::signed_in(&fleet.server).await;

@@ -7,6 +7,7 @@ mod connections;
 mod description;
 mod events;
 mod figures;
+mod freeze;
 mod held;
 mod hints;
 mod instances;

@@ -7,6 +7,7 @@ mod config;
 mod crash;
 mod cut;
 mod faults;
+mod freeze;
 mod history;
 mod kills;
 mod landing;

@@ -138,9 +138,16 @@ impl InstanceMove {
             }
         };
         // Behind the checks of the target: a region that was disarmed meanwhile holds this cut, too.
-        if found.cut_auto && state == MoveState::Ready {
-            return self.cut_by_itself(found, context).await;
-        }
+        let held: Move;
+        let found = if found.cut_auto && state == MoveState::Ready {
+            let Some(obstacle) = self.cut_by_itself(found, context).await? else { return Ok(Turn::Again) };
+            // Rounds go on, so that little is left to copy once it may be cut; what holds it up stands beside their ends.
+            self.note(found, context, obstacle.clone()).await?;
+            held = Move { status: moves::Status { obstacle: Some(obstacle), ..found.status.clone() }, ..found.clone() };
+            &held
+        } else {
+            found
+        };
         let pair = match Pair::of_instance(found.host.as_str()) {
             Ok(pair) => pair,
             Err(error) => return self.blocked(found, context, "host_invalid", error.to_string()).await,

@@ -1,11 +1,13 @@
 //! The forms that steer an instance: each does what the API's door of the same name does, audited alike.
 
+use std::time::Duration;
+
 use axum::Form;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use domain::authority::Permission;
-use domain::instances::moves::{self, Wish};
+use domain::instances::moves::{self, CutWish, Wish};
 use domain::{db, instances};
 use serde::Deserialize;
 
@@ -24,6 +26,9 @@ pub(in crate::dashboard) struct Start {
     region: String,
     /// `auto` or `manual`.
     cut: String,
+    /// The longest freeze that may be predicted, in seconds; empty: any.
+    #[serde(default)]
+    freeze_budget: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -31,6 +36,8 @@ pub(in crate::dashboard) struct Confirmed {
     csrf: String,
     /// The host, typed: what follows cannot be taken back.
     confirm: String,
+    /// Present where the box is ticked: also over the budget.
+    force: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,7 +60,10 @@ pub(in crate::dashboard) async fn begin(
         "manual" => false,
         _ => return Err(Failure::Invalid("Who cuts it is auto or manual.".to_owned())),
     };
-    let wish = Wish { cut_auto, ..Wish::default() };
+    let budget = Some(sent.freeze_budget.trim()).filter(|text| !text.is_empty()).map(str::parse::<u32>).transpose();
+    let budget = budget.map_err(|_| Failure::Invalid("The freeze's budget is 1 to 86400 whole seconds.".to_owned()))?;
+    let freeze_budget = budget.map(|seconds| Duration::from_secs(seconds.into()));
+    let wish = Wish { cut_auto, freeze_budget, ..Wish::default() };
     let started = act::again(async || {
         let mut conn = db::session(app.pool()).await?;
         let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
@@ -99,7 +109,8 @@ async fn steer(
     let done = act::again(async || {
         let mut conn = db::session(app.pool()).await?;
         let done = if cut {
-            moves::cut(&mut conn, &owner, &host, caller.actor(), None).await?
+            let wish = CutWish { force: sent.force.is_some(), ..CutWish::default() };
+            moves::cut_if(&mut conn, &owner, &host, caller.actor(), wish).await?
         } else {
             moves::abort(&mut conn, &owner, &host, caller.actor(), None).await?
         };

@@ -5,6 +5,7 @@ use domain::instances::Receipt;
 use domain::instances::moves::{Move, MoveStep, RoundNumbers};
 use domain::instances::why::{self, Why};
 
+use super::face::span;
 use super::words::{self, Age, Now};
 
 /// The steps of a cut and its landing, in their order.
@@ -170,6 +171,13 @@ pub(super) fn receipt(receipt: &Receipt) -> Vec<Fact> {
     if let Some((landed, cut)) = it.landed_at.zip(it.cut_at) {
         facts.push(Fact::plain("Nobody was served for", words::millis((landed - cut).num_milliseconds())));
     }
+    if let Some(predicted) = it.predicted_freeze {
+        let forced = if it.cut_forced { ", and it was forced" } else { "" };
+        facts.push(Fact::plain("As was predicted", format!("{}{forced}", span(predicted))));
+    }
+    if let Some(budget) = it.freeze_budget {
+        facts.push(Fact::plain("Its budget", span(budget)));
+    }
     facts.push(Fact::plain("Staging deleted", moment(it.staging_deleted_at)));
     if let Some(old) = &receipt.old_replica {
         let what = match (old.superseded_at, old.purged_at, old.keep_until) {
@@ -207,6 +215,9 @@ pub(super) fn facts(why: &Why) -> Vec<Fact> {
             "Cut by",
             if moved.cut_auto { "the platform, once it is ready" } else { "whoever asks" },
         ));
+        if let Some(budget) = moved.freeze_budget {
+            facts.push(Fact::plain("Freeze at most", span(budget)));
+        }
         if let Some(target) = &moved.target {
             facts.push(Fact::mono("Staged in", format!("{}/moves/{}/", target.name, record.host)));
         }

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
 use crate::{
-    Edges, Instance, InstanceWhy, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, NewInstance, Page, PointRequest,
-    Pointed, Region, RegionRequest, UnstickRequest,
+    CutRequest, Edges, Instance, InstanceWhy, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, NewInstance, Page,
+    PointRequest, Pointed, Region, RegionRequest, UnstickRequest,
 };
 
 /// Which moves to list.
@@ -104,6 +104,14 @@ impl Client {
     /// See [`Error`].
     pub async fn cut_move(&self, app: &str, host: &str) -> Result<Move, Error> {
         Ok(self.send(self.request(Method::POST, &["v1", "apps", app, "instances", host, "move", "cut"])).await?.value)
+    }
+
+    /// As [`Client::cut_move`], also where the predicted freeze is over the move's budget.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn force_cut(&self, app: &str, host: &str) -> Result<Move, Error> {
+        self.act(&["v1", "apps", app, "instances", host, "move", "cut"], &CutRequest { force: true }, None).await
     }
 
     /// Ends a move that is not being cut.

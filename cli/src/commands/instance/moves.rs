@@ -7,16 +7,19 @@ use super::{Context, Named};
 use crate::client::Api;
 use crate::exit::Exit;
 use crate::output::{moment, table};
-use crate::runtime;
+use crate::{parse, runtime};
 
 /// What `move --help` says below its flags.
 pub(super) const MOVE_HELP: &str = "Examples:
   leasehold instance move acme ledger.acme.example uk
   leasehold instance move acme ledger.acme.example uk --cut auto --wait
+  leasehold instance move acme ledger.acme.example uk --freeze-budget 10s
 
 The instance is served where it is while its data is copied. When the move is ready, freeze the application's writes
 and cut it with `leasehold instance cut`. An application that cannot freeze its writes moves with `--cut auto`: the
-platform closes its route and cuts as soon as the move is ready, and writes are refused from then until the target serves.";
+platform closes its route and cuts as soon as the move is ready, and writes are refused from then until the target serves.
+With `--freeze-budget` a cut that is predicted to freeze it for longer is refused, and `--cut auto` waits; where no cut
+between the two regions predicts anything yet, the budget refuses nothing.";
 
 /// What `cut --help` says below its flags. What was measured, and how, stands in one place, docs/runbooks/moves.md, under
 /// "The frozen window"; a test holds the figure here against it.
@@ -26,6 +29,8 @@ Freeze the application's writes first: nobody checks that, and a write that meet
 Keep them frozen from before this command until the target serves, which `--wait` tells. Cover ten seconds for a database
 below a hundred megabytes: see \"The frozen window\" in docs/runbooks/moves.md, and `leasehold instance why`, which predicts it
 from the newest cuts between the two regions. Meanwhile every edge answers 503 with Retry-After.
+
+A cut whose predicted freeze is over the move's budget is refused, unless it is forced.
 
 A cut goes forward by itself, however often a machine dies on the way. Only operators take it back: `unstick` before the
 source's database is deleted, `point` where the target cannot land it. Then `--wait` ends with exit code 5.";
@@ -39,6 +44,9 @@ pub(crate) struct Begin {
     /// Who cuts it when it is ready: you, or the platform by itself
     #[arg(long, value_name = "WHO", default_value = "manual")]
     cut: Who,
+    /// The longest freeze that the cut may be predicted to take, e.g. 10s or 2m [default: any]
+    #[arg(long, value_name = "SPAN", value_parser = parse::freeze_budget)]
+    freeze_budget: Option<u32>,
     /// Wait until it is ready, or with `--cut auto` until the target serves
     #[arg(long)]
     wait: bool,
@@ -53,6 +61,18 @@ enum Who {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Cutting {
+    #[command(flatten)]
+    of: Named,
+    /// Cut it also where the predicted freeze is over the move's budget
+    #[arg(long)]
+    force: bool,
+    /// Wait for the end, and tell how far it is
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Steer {
     #[command(flatten)]
     of: Named,
@@ -64,7 +84,8 @@ pub(crate) struct Steer {
 /// Begins a move.
 pub(super) fn begin(context: &Context, api: &Api, args: Begin) -> anyhow::Result<Exit> {
     let (of, auto) = (args.of, args.cut == Who::Auto);
-    let request = MoveRequest { region: args.region, cut: auto.then_some(Cut::Auto) };
+    let request =
+        MoveRequest { region: args.region, cut: auto.then_some(Cut::Auto), freeze_budget: args.freeze_budget };
     runtime::run(async {
         let moving = api.call_about(&of.what(), |client| client.move_instance(&of.app, &of.host, &request)).await?;
         if !args.wait {
@@ -77,10 +98,17 @@ pub(super) fn begin(context: &Context, api: &Api, args: Begin) -> anyhow::Result
 }
 
 /// Lets a ready move be cut.
-pub(super) fn cut(context: &Context, api: &Api, args: &Steer) -> anyhow::Result<Exit> {
+pub(super) fn cut(context: &Context, api: &Api, args: &Cutting) -> anyhow::Result<Exit> {
     let of = &args.of;
     runtime::run(async {
-        let moving = api.call_about(&of.what(), |client| client.cut_move(&of.app, &of.host)).await?;
+        let ask = async |client: &wire::Client| {
+            if args.force {
+                client.force_cut(&of.app, &of.host).await
+            } else {
+                client.cut_move(&of.app, &of.host).await
+            }
+        };
+        let moving = api.call_about(&of.what(), ask).await?;
         if !args.wait {
             context.output.show(&moving, |it| format!("{}: {} to {}", of.host, it.state, it.to))?;
             return Ok(Exit::Ok);
@@ -149,6 +177,9 @@ pub(super) fn progress(it: &MoveView) -> Vec<(&'static str, String)> {
     let mut lines = vec![("rounds", it.round.to_string()), ("last round", last_round(it))];
     if it.failures > 0 {
         lines.push(("failed in a row", it.failures.to_string()));
+    }
+    if let Some(budget) = it.freeze_budget {
+        lines.push(("freeze budget", format!("{budget} s")));
     }
     if let Some(held) = &it.obstacle {
         lines.push(("held up by", obstacle(held)));

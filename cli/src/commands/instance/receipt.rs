@@ -1,7 +1,7 @@
 //! `leasehold instance receipt`
 
 use uuid::Uuid;
-use wire::{MoveReceipt, MoveStep, OldReplica};
+use wire::{MoveReceipt, MoveStep, MoveView, OldReplica};
 
 use super::{Context, Named, moves};
 use crate::client::Api;
@@ -50,6 +50,9 @@ fn told(receipt: &MoveReceipt) -> String {
         if it.given_up_at.is_some() {
             lines.push(("landing given up at", moment(it.given_up_at)));
         }
+        lines
+            .push(("freeze budget", it.freeze_budget.map_or_else(|| "any".to_owned(), |budget| format!("{budget} s"))));
+        lines.push(("predicted freeze", predicted(it)));
         lines.push(("frozen", receipt.frozen_ms.map_or_else(|| "-".to_owned(), seconds)));
         lines.push(("staging deleted at", moment(it.staging_deleted_at)));
         lines.push(("old replica", receipt.old_replica.as_ref().map_or_else(|| "-".to_owned(), old_replica)));
@@ -62,6 +65,16 @@ fn told(receipt: &MoveReceipt) -> String {
         details(&lines),
         table(&["step", "began", "took", "ended", "fence"], receipt.steps.iter().map(row))
     )
+}
+
+/// What was predicted when it was let be cut.
+fn predicted(it: &MoveView) -> String {
+    match (it.cut_at, it.predicted_freeze_ms) {
+        (None, _) => "-".to_owned(),
+        (Some(_), None) => "nothing predicted it".to_owned(),
+        (Some(_), Some(ms)) if it.cut_forced => format!("{}, and it was forced", seconds(ms)),
+        (Some(_), Some(ms)) => seconds(ms),
+    }
 }
 
 fn old_replica(old: &OldReplica) -> String {

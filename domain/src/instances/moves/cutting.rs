@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
-use super::verbs::record_act;
+use super::verbs::{record_act, weigh};
 use super::{Cas, MoveState, Tail, store};
 use crate::audit::Actor;
 use crate::ids::{Host, MoveId, NodeId, RegionCode};
@@ -169,23 +169,31 @@ pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &st
     db::finish(tx, done).await
 }
 
-/// Lets a move that is ready and was asked to cut by itself be cut, by its box (M-127).
+/// Lets a move that is ready and was asked to cut by itself be cut, by its box (M-127), once its predicted freeze is within
+/// its budget.
 ///
 /// # Errors
-/// [`Error::LeaseLost`], or the database's.
+/// [`Error::LeaseLost`], [`Refusal::FreezeOverBudget`]; the database's.
 pub async fn cut_by_itself(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
     let mut tx = conn.begin().await?;
     let done = async {
         let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
             return lost(&mut tx, lease, id).await;
         };
+        let Some(open) = store::read::get(&mut tx, id).await? else { return lost(&mut tx, lease, id).await };
+        // Nobody is there who could want it all the same.
+        let ready = open.state.known() == Some(MoveState::Ready);
+        let freeze = if ready { Some(weigh(&mut tx, &open, false).await?) } else { None };
         if !store::cut::enter(&mut tx, id, MoveState::Cutting).await? {
             return lost(&mut tx, lease, id).await;
+        }
+        let mut detail = serde_json::json!({"move_id": id, "by": "itself", "job_id": lease.job, "fence": lease.fence});
+        if let Some(freeze) = freeze {
+            freeze.note(&mut tx, id, &mut detail).await?;
         }
         store::write::touch_record(&mut tx, record.id).await?;
         nodes::bump_serial(&mut tx, &record.from).await?;
         queue::require_lease(&mut tx, lease).await?;
-        let detail = serde_json::json!({"move_id": id, "by": "itself", "job_id": lease.job, "fence": lease.fence});
         record_act(&mut tx, &record.host, Actor::System, "instance.move.cut", detail).await?;
         Ok::<_, Error>(Cas::Set(()))
     }

@@ -9,6 +9,8 @@
 //! A box writes under its lease, which is checked last, in the same transaction. A step that was begun and never ended
 //! stays open in the journal: the next lease begins it anew.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
@@ -44,7 +46,7 @@ pub use store::marks::change_mark;
 pub use store::read::{get, is_open, of_instance, open_of_host, steps};
 pub use tail::Tail;
 pub(in crate::instances) use verbs::accepted;
-pub use verbs::{Accepted, abort, cut};
+pub use verbs::{Accepted, CutWish, abort, cut, cut_if};
 
 /// The number of the pair whose copies a landing makes; those of the source's rounds come before it.
 pub const LANDING_PAIR: i16 = 100;
@@ -89,8 +91,14 @@ pub struct Move {
     pub outcome: Option<Outcome>,
     /// Whether the platform cuts it by itself as soon as it is ready.
     pub cut_auto: bool,
+    /// The longest freeze that its cut may be predicted to take, whole seconds; `None`: any.
+    pub freeze_budget: Option<Duration>,
     /// When it was let be cut.
     pub cut_at: Option<Timestamp>,
+    /// How long its freeze was predicted to be when it was let be cut; `None` where nothing predicted it.
+    pub predicted_freeze: Option<Duration>,
+    /// Whether it was let be cut although that was over its budget.
+    pub cut_forced: bool,
     /// When it was asked to end.
     pub aborted_at: Option<Timestamp>,
     /// What the cut proved of the tail.
@@ -219,12 +227,14 @@ pub struct Wish {
     pub if_revision: Option<i64>,
     /// The platform cuts it by itself as soon as it is ready, for tenants without a freeze of their own (M-127).
     pub cut_auto: bool,
+    /// The longest freeze that its cut may be predicted to take: whole seconds, see [`policy::check_freeze_budget`].
+    pub freeze_budget: Option<Duration>,
 }
 
 /// As [`start`], as it is wished.
 ///
 /// # Errors
-/// As [`start`], and [`Refusal::Stale`] right after what does not exist.
+/// As [`start`], and [`Refusal::Stale`] right after what does not exist; [`Error::Invalid`] for a budget out of its bounds.
 pub async fn start_if(
     conn: &mut PgConnection,
     app: &AppName,
@@ -233,6 +243,7 @@ pub async fn start_if(
     actor: Actor,
     wish: Wish,
 ) -> Result<Started, Error> {
+    policy::check_freeze_budget(wish.freeze_budget)?;
     for _ in 0..MAX_TRIES {
         let mut tx = conn.begin().await?;
         match start_inside(&mut tx, app, host, to, actor, wish).await {
@@ -288,7 +299,7 @@ async fn start_inside(
         return Err(Refusal::Purging(code).into());
     }
     let id = MoveId::generate();
-    store::write::insert(conn, id, (record.id, host), (&record.region, &code), wish.cut_auto).await?;
+    store::write::insert(conn, id, (record.id, host), (&record.region, &code), wish).await?;
     store::write::touch_record(conn, record.id).await?;
     nodes::bump_serial(conn, &record.region).await?;
     let new = jobs::move_job(id, node);
@@ -296,6 +307,9 @@ async fn start_inside(
     let mut detail = serde_json::json!({"move_id": id, "from": record.region, "to": code});
     if wish.cut_auto {
         detail["cut"] = "auto".into();
+    }
+    if let Some(budget) = wish.freeze_budget {
+        detail["freeze_budget"] = budget.as_secs().into();
     }
     let subject = host.to_string();
     let event =

@@ -1,5 +1,7 @@
 //! The verbs on a move in flight: `cut` and `abort`.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
@@ -38,7 +40,30 @@ pub async fn cut(
     actor: Actor,
     if_revision: Option<i64>,
 ) -> Result<Accepted, Error> {
-    enter(conn, (app, host), MoveState::Cutting, actor, if_revision).await
+    cut_if(conn, app, host, actor, CutWish { if_revision, ..CutWish::default() }).await
+}
+
+/// How a cut is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CutWish {
+    /// Only where the record is at this revision.
+    pub if_revision: Option<i64>,
+    /// Also where the predicted freeze is over the move's budget.
+    pub force: bool,
+}
+
+/// As [`cut`], as it is wished. What is predicted now stands in the move beside what is measured later.
+///
+/// # Errors
+/// As [`cut`], and last [`Refusal::FreezeOverBudget`].
+pub async fn cut_if(
+    conn: &mut PgConnection,
+    app: &AppName,
+    host: &Host,
+    actor: Actor,
+    wish: CutWish,
+) -> Result<Accepted, Error> {
+    enter(conn, (app, host), MoveState::Cutting, actor, wish).await
 }
 
 /// Ends a move that is not being cut yet (M-029, M-030): its box deletes what is staged, and then clears it.
@@ -54,7 +79,8 @@ pub async fn abort(
     actor: Actor,
     if_revision: Option<i64>,
 ) -> Result<Accepted, Error> {
-    enter(conn, (app, host), MoveState::Aborting, actor, if_revision).await
+    let wish = CutWish { if_revision, ..CutWish::default() };
+    enter(conn, (app, host), MoveState::Aborting, actor, wish).await
 }
 
 async fn enter(
@@ -62,10 +88,10 @@ async fn enter(
     at: (&AppName, &Host),
     state: MoveState,
     actor: Actor,
-    if_revision: Option<i64>,
+    wish: CutWish,
 ) -> Result<Accepted, Error> {
     let mut tx = conn.begin().await?;
-    let done = enter_inside(&mut tx, at, state, actor, if_revision).await;
+    let done = enter_inside(&mut tx, at, state, actor, wish).await;
     db::finish(tx, done).await
 }
 
@@ -74,24 +100,32 @@ async fn enter_inside(
     (app, host): (&AppName, &Host),
     state: MoveState,
     actor: Actor,
-    if_revision: Option<i64>,
+    wish: CutWish,
 ) -> Result<Accepted, Error> {
     let record = store::write::lock_record(conn, app, host).await?.ok_or(Refusal::NotFound)?;
-    if let Some(expected) = if_revision.filter(|expected| *expected != record.revision) {
+    if let Some(expected) = wish.if_revision.filter(|expected| *expected != record.revision) {
         return Err(Refusal::Stale { expected, found: record.revision }.into());
     }
     let open = open_of_host(conn, host).await?;
     policy::gate_record(&record.movable(None, true))?;
     let open: Move = open.ok_or(Refusal::NoMove)?;
     policy::gate_verb(state, &open)?;
+    let freeze = match state {
+        MoveState::Cutting => Some(weigh(conn, &open, wish.force).await?),
+        MoveState::Preparing | MoveState::Ready | MoveState::Aborting => None,
+    };
     // The record is locked, and whoever changes a move's state locks it first: the gate's look still holds.
     if !store::cut::enter(conn, open.id, state).await? {
         return Err(sqlx::Error::RowNotFound.into());
     }
+    let mut detail =
+        serde_json::json!({"move_id": open.id, "from": open.from, "to": open.to, "was": open.state.as_str()});
+    if let Some(freeze) = freeze {
+        freeze.note(conn, open.id, &mut detail).await?;
+    }
     store::write::touch_record(conn, record.id).await?;
     nodes::bump_serial(conn, &open.from).await?;
     let queue = queue::nudge(conn, jobs::MOVE_KIND, &open.id.to_string()).await?;
-    let detail = serde_json::json!({"move_id": open.id, "from": open.from, "to": open.to, "was": open.state.as_str()});
     let action = match state {
         MoveState::Cutting => "instance.move.cut",
         MoveState::Aborting => "instance.move.abort",
@@ -111,6 +145,38 @@ pub(in crate::instances) async fn accepted(
     let record = crate::instances::get(conn, app, host).await?.ok_or(sqlx::Error::RowNotFound)?;
     let moving = record.moving.clone().ok_or(sqlx::Error::RowNotFound)?;
     Ok(Accepted { id, queue, moving, record })
+}
+
+/// How long a cut would freeze its instance, held against the move's budget.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weighed {
+    predicted: Option<Duration>,
+    /// It is over the budget, and somebody wants it all the same.
+    forced: bool,
+}
+
+/// Predicts the freeze of a cut, and refuses one over the move's budget unless somebody wants it all the same.
+pub(super) async fn weigh(conn: &mut PgConnection, open: &Move, force: bool) -> Result<Weighed, Error> {
+    let predicted = crate::instances::freeze(conn, &open.from, &open.to).await?;
+    match policy::gate_freeze(&open.to, open.freeze_budget, predicted) {
+        Ok(()) => Ok(Weighed { predicted, forced: false }),
+        Err(_) if force => Ok(Weighed { predicted, forced: true }),
+        Err(over) => Err(over.into()),
+    }
+}
+
+impl Weighed {
+    /// Writes it beside a move that was just let be cut, and into the audit's detail.
+    pub(super) async fn note(self, conn: &mut PgConnection, id: MoveId, detail: &mut Value) -> Result<(), Error> {
+        store::cut::note_freeze(conn, id, self.predicted, self.forced).await?;
+        if let Some(predicted) = self.predicted {
+            detail["predicted_freeze_ms"] = u64::try_from(predicted.as_millis()).unwrap_or(u64::MAX).into();
+        }
+        if self.forced {
+            detail["forced"] = true.into();
+        }
+        Ok(())
+    }
 }
 
 /// The audit of an act on an instance.

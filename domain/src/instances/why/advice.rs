@@ -22,6 +22,11 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
             "Freeze the application's writes, then `leasehold instance cut {app} {host} --wait`; thaw them when it says \
              that the target serves."
         ),
+        "freeze_over_budget" => format!(
+            "`leasehold instance cut {app} {host} --force` cuts it all the same; or `leasehold instance abort {app} {host}`, \
+             and begin the move again with a larger `--freeze-budget`. What is predicted falls with the newest cuts between \
+             the two regions."
+        ),
         "state_unknown" => format!("Upgrade the worker of {on_box} and the API to the version that wrote it."),
         "paused_queue" | "paused_kind" => "`leasehold queue pauses` lists who paused what; resume it.".to_owned(),
         "queue_limit" | "key_limit" | "rate_limit" => {

@@ -44,6 +44,8 @@ pub const OBSTACLES: [&str; 50] = [
     "host_invalid",
     "out_of_scope",
     "state_unknown",
+    // Ready.
+    "freeze_over_budget",
     // The cut.
     "cannot_prove",
     "child_hangs",

@@ -1,6 +1,7 @@
 //! What goes on as it should, and what comes next.
 
 use super::{Facts, Move, MoveState, Phase, Reason, advice, open};
+use crate::instances::moves::policy;
 
 /// What happens now, in the phase that it is in; then what else is worth knowing.
 pub(super) fn reasons(facts: &Facts, phase: &Phase) -> Vec<Reason> {
@@ -92,12 +93,37 @@ fn preparing(facts: &Facts, open: &Move) -> Reason {
 }
 
 fn ready(facts: &Facts, open: &Move) -> Reason {
+    let over = policy::gate_freeze(&open.to, open.freeze_budget, facts.predicted_freeze).err();
+    // A budget that nothing can be held against guards nothing, and whoever set it should know.
+    let unknown = match (open.freeze_budget, facts.predicted_freeze) {
+        (Some(budget), None) => format!(
+            " No cut between {} and {} predicts its freeze yet, so its budget of {} s refuses nothing.",
+            open.from,
+            open.to,
+            budget.as_secs()
+        ),
+        (Some(_) | None, _) => String::new(),
+    };
     if open.cut_auto {
-        let message = "It is ready, and the platform cuts it at its next pass: nobody has to do anything.";
+        let message = match over {
+            Some(_) => {
+                "It is ready, and the platform cuts it as soon as its predicted freeze is within its budget; rounds \
+                        go on meanwhile."
+                    .to_owned()
+            }
+            None => {
+                format!("It is ready, and the platform cuts it at its next pass: nobody has to do anything.{unknown}")
+            }
+        };
         return Reason { since: open.ready_at, ..Reason::new("cuts_by_itself", message) };
     }
+    if let Some(over) = over {
+        let message = format!("It is ready, and its cut is refused: {over}.");
+        let todo = advice::of(policy::FREEZE_OVER_BUDGET, facts);
+        return Reason { since: open.ready_at, todo, ..Reason::new(policy::FREEZE_OVER_BUDGET, message) };
+    }
     let message = format!(
-        "It is ready for its cut to {}: what is staged has equalled the source, and rounds go on keeping it so.",
+        "It is ready for its cut to {}: what is staged has equalled the source, and rounds go on keeping it so.{unknown}",
         open.to
     );
     Reason { since: open.ready_at, todo: advice::of("ready", facts), ..Reason::new("ready", message) }

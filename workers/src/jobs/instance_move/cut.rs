@@ -11,8 +11,9 @@
 
 use std::time::Duration;
 
-use domain::instances::moves::{self, Cas, Move, MoveState};
+use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle};
 use domain::instances::plan::Txid;
+use domain::instances::{self, Refusal};
 use serde_json::{Value, json};
 
 use super::journal::MoveJournal;
@@ -27,13 +28,16 @@ const RETRY: Duration = Duration::from_secs(2);
 
 impl InstanceMove {
     /// A ready move that was asked to cut by itself is cut now (M-127): the route is closed before the child ends, so what
-    /// is written until then is carried over, and nothing can be written after.
-    pub(super) async fn cut_by_itself(&self, found: &Move, context: &JobContext) -> Result<Turn, JobError> {
+    /// is written until then is carried over, and nothing can be written after. What holds it up, where it is not cut yet.
+    pub(super) async fn cut_by_itself(&self, found: &Move, context: &JobContext) -> Result<Option<Obstacle>, JobError> {
         let mut conn = self.connection().await?;
         let cut = moves::cut_by_itself(&mut conn, context.lease(), found.id).await;
+        if let Err(instances::Error::Refused(over @ Refusal::FreezeOverBudget { .. })) = &cut {
+            return Ok(Some(Obstacle::passing("freeze_over_budget", over.to_string())));
+        }
         stands(conn, told(context, cut)?).await?;
         // Set, or lost to a verb: the state says what is to be done.
-        Ok(Turn::Again)
+        Ok(None)
     }
 
     /// One run of a cut, to its end or to what holds it up.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::ids::{Host, MoveId};
-use domain::instances::moves::policy::Bearing;
+use domain::instances::moves::policy::{self, Bearing};
 use domain::instances::moves::{Move, Obstacle, Round, RoundEnd, RoundNumbers};
 use domain::queue::Progress;
 use serde_json::json;
@@ -177,9 +177,11 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
         requests: report.requests.total(),
         elapsed_ms: millis(report.elapsed),
     };
+    // No round puts that right, and it is looked at anew before the next one.
+    let over = found.status.obstacle.clone().filter(|it| it.code == policy::FREEZE_OVER_BUDGET);
     let (outcome, numbers, obstacle) = match &report.outcome {
-        Outcome::InSync => ("in_sync", Some(numbers), None),
-        Outcome::WithinBars => ("within_bars", Some(numbers), None),
+        Outcome::InSync => ("in_sync", Some(numbers), over),
+        Outcome::WithinBars => ("within_bars", Some(numbers), over),
         Outcome::NotReady(why) => {
             let (message, permanent) = match why {
                 NotReady::Busy => (

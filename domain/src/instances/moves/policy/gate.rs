@@ -1,9 +1,12 @@
 //! Whether a verb may be carried out: the record, the region, what is in flight.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use crate::ids::RegionCode;
-use crate::instances::Refusal;
 use crate::instances::moves::{Move, MoveState, StoredState};
 use crate::instances::record::{InstanceKind, Role};
+use crate::instances::{Error, Refusal};
 use crate::nodes::Region;
 
 /// What the gate of the verbs looks at.
@@ -108,9 +111,65 @@ pub fn gate_verb(state: MoveState, open: &Move) -> Result<(), Refusal> {
     }
 }
 
+/// The bounds of a freeze's budget.
+const FREEZE_BUDGET: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+
+/// The code of a freeze that is predicted to be over its budget, as a refusal and as an obstacle.
+pub const FREEZE_OVER_BUDGET: &str = "freeze_over_budget";
+
+/// Whether a move may carry this budget.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub fn check_freeze_budget(budget: Option<Duration>) -> Result<(), Error> {
+    match budget {
+        Some(budget) if !FREEZE_BUDGET.contains(&budget) || budget.subsec_nanos() > 0 => {
+            Err(Error::Invalid { field: "freeze_budget", rule: "must be 1 to 86400 whole seconds" })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether a cut is predicted to end within its move's budget. Where nothing predicts it, no budget is known to be broken.
+///
+/// # Errors
+/// [`Refusal::FreezeOverBudget`].
+pub fn gate_freeze(to: &RegionCode, budget: Option<Duration>, predicted: Option<Duration>) -> Result<(), Refusal> {
+    match budget.zip(predicted) {
+        Some((budget, predicted)) if predicted > budget => {
+            Err(Refusal::FreezeOverBudget { to: to.clone(), predicted, budget })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cut_is_refused_only_where_what_is_predicted_is_over_the_budget() {
+        let uk = code("uk");
+        let gate = |budget: Option<u64>, predicted: Option<u64>| {
+            gate_freeze(&uk, budget.map(Duration::from_secs), predicted.map(Duration::from_millis))
+        };
+        for (budget, predicted) in [(None, None), (None, Some(90_000)), (Some(10), None), (Some(10), Some(10_000))] {
+            assert_eq!(gate(budget, predicted), Ok(()), "{budget:?} {predicted:?}");
+        }
+        let over = gate(Some(10), Some(10_001)).expect_err("a millisecond too long");
+        assert_eq!(over.code(), FREEZE_OVER_BUDGET);
+        let told = over.to_string();
+        assert!(told.contains("10.001 s") && told.contains("budget of 10 s"), "{told}");
+    }
+
+    #[test]
+    fn a_budget_is_a_second_to_a_day_in_whole_seconds() {
+        let check = |ms| check_freeze_budget(Some(Duration::from_millis(ms)));
+        assert!(check_freeze_budget(None).is_ok() && check(1_000).is_ok() && check(86_400_000).is_ok());
+        for ms in [0, 999, 1_500, 86_401_000] {
+            assert!(matches!(check(ms), Err(Error::Invalid { field: "freeze_budget", .. })), "{ms}");
+        }
+    }
 
     fn code(text: &str) -> RegionCode {
         RegionCode::new(text).unwrap()

@@ -9,7 +9,9 @@ use crate::nodes::Bucket;
 
 mod gate;
 
-pub use gate::{Movable, gate_move, gate_record, gate_region, gate_verb};
+pub use gate::{
+    FREEZE_OVER_BUDGET, Movable, check_freeze_budget, gate_freeze, gate_move, gate_record, gate_region, gate_verb,
+};
 
 /// The wait between two rounds (M-043).
 pub const ROUND_INTERVAL: Duration = Duration::from_secs(30);

@@ -1,9 +1,11 @@
 //! The writes of a cut and of an abort.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 
 use crate::ids::{Host, InstanceId, MoveId, NodeId, RegionCode};
-use crate::instances::moves::{LANDING_PAIR, MoveState, Tail};
+use crate::instances::moves::{LANDING_PAIR, MoveState, Tail, policy};
 
 /// Enters a state from one of those that may precede it; `false` where the move is in none of them, or over.
 pub(in crate::instances::moves) async fn enter(
@@ -25,6 +27,37 @@ pub(in crate::instances::moves) async fn enter(
         id.0,
         state.as_str(),
         &from as &[&str],
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Records of a move that was just let be cut how long its freeze was predicted to be, and whether that was over its
+/// budget. What kept it from being cut by itself does so no longer.
+pub(in crate::instances::moves) async fn note_freeze(
+    conn: &mut PgConnection,
+    id: MoveId,
+    predicted: Option<Duration>,
+    forced: bool,
+) -> Result<bool, sqlx::Error> {
+    let predicted = predicted.map(|span| i64::try_from(span.as_millis()));
+    let predicted = predicted.transpose().map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let done = sqlx::query!(
+        r#"
+        update moves
+           set predicted_freeze_ms = $2, cut_forced = $3,
+               status = case when status -> 'obstacle' ->> 'code' = $4
+                             then status - 'obstacle' - 'obstacle_since'
+                             else status end
+         where id = $1
+           and state = 'cutting'
+           and finished_at is null
+        "#,
+        id.0,
+        predicted,
+        forced,
+        policy::FREEZE_OVER_BUDGET,
     )
     .execute(conn)
     .await?;

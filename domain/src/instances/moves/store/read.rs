@@ -1,5 +1,7 @@
 //! What readers and passes see.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -82,7 +84,8 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
                m.host as "host: Host", i.region as "region: RegionCode", m.from_region as "from: RegionCode",
                m.to_region as "to: RegionCode", m.state, m.requested_at, m.ready_at, m.target_bucket,
                m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at,
-               m.outcome as "outcome: Outcome", m.cut_auto, m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
+               m.outcome as "outcome: Outcome", m.cut_auto, m.freeze_budget_seconds, m.predicted_freeze_ms, m.cut_forced,
+               m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
                m.staging_deleted_at, r.node_id as "node?: NodeId", j.id as "job?: JobId",
                -- In its target a move leaves nothing but a staging that never lands, due from the moment of that.
                (select o.keep_until from remains o where o.move_id = m.id and o.region = m.to_region) as given_up_at
@@ -117,7 +120,10 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
             finished_at: r.finished_at,
             outcome: r.outcome,
             cut_auto: r.cut_auto,
+            freeze_budget: span(r.freeze_budget_seconds.map(i64::from), Duration::from_secs),
             cut_at: r.cut_at,
+            predicted_freeze: span(r.predicted_freeze_ms, Duration::from_millis),
+            cut_forced: r.cut_forced,
             aborted_at: r.aborted_at,
             tail: tail(r.tail_txid, r.tail_sha256, r.tail_size),
             purge_began_at: r.purge_began_at,
@@ -128,6 +134,11 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
             job: r.job,
         })
         .collect())
+}
+
+/// The schema's checks keep both above zero.
+fn span(stored: Option<i64>, of: fn(u64) -> Duration) -> Option<Duration> {
+    stored.and_then(|stored| u64::try_from(stored).ok()).map(of)
 }
 
 pub(in crate::instances) fn tail(txid: Option<String>, sha256: Option<String>, size: Option<i64>) -> Option<Tail> {

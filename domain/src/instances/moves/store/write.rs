@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
 use crate::instances::moves::policy::Movable;
-use crate::instances::moves::{MoveState, Status, StoredState};
+use crate::instances::moves::{MoveState, Status, StoredState, Wish};
 use crate::instances::record::{InstanceKind, Role};
 use crate::instances::sealed;
 use crate::lease::Lease;
@@ -111,12 +111,15 @@ pub(in crate::instances::moves) async fn insert(
     id: MoveId,
     (instance, host): (InstanceId, &Host),
     (from, to): (&RegionCode, &RegionCode),
-    cut_auto: bool,
+    wish: Wish,
 ) -> Result<(), sqlx::Error> {
+    let budget = wish.freeze_budget.map(|budget| i32::try_from(budget.as_secs()));
+    let budget = budget.transpose().map_err(|error| sqlx::Error::Encode(error.into()))?;
     sqlx::query!(
         r#"
-        insert into moves (id, instance_id, host, from_region, to_region, state, cut_auto, requested_at)
-        values ($1, $2, $3, $4, $5, $6, $7, (select lh_now()))
+        insert into moves (id, instance_id, host, from_region, to_region, state, cut_auto, freeze_budget_seconds,
+                           requested_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, (select lh_now()))
         "#,
         id.0,
         instance.0,
@@ -124,7 +127,8 @@ pub(in crate::instances::moves) async fn insert(
         from.as_str(),
         to.as_str(),
         MoveState::Preparing.as_str(),
-        cut_auto,
+        wish.cut_auto,
+        budget,
     )
     .execute(conn)
     .await?;
