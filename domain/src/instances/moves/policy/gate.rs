@@ -34,34 +34,76 @@ pub struct Movable<'a> {
     pub placed: bool,
 }
 
+/// One gate of the door of a move, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// Stable, e.g. `region_armed`.
+    pub name: &'static str,
+    /// What it says.
+    pub verdict: Verdict,
+}
+
+/// What a gate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The move may pass.
+    Passed,
+    /// It may not.
+    Refused(Refusal),
+    /// Another gate must open before there is anything to ask.
+    Unasked,
+}
+
+impl Gate {
+    /// A gate that refuses for this reason, or opens.
+    #[must_use]
+    pub fn of(name: &'static str, refusal: Option<Refusal>) -> Self {
+        Self { name, verdict: refusal.map_or(Verdict::Passed, Verdict::Refused) }
+    }
+
+    const fn unasked(name: &'static str) -> Self {
+        Self { name, verdict: Verdict::Unasked }
+    }
+}
+
+/// The first gate that refuses.
+fn first(gates: Vec<Gate>) -> Result<(), Refusal> {
+    for gate in gates {
+        match gate.verdict {
+            Verdict::Refused(refusal) => return Err(refusal),
+            Verdict::Passed | Verdict::Unasked => {}
+        }
+    }
+    Ok(())
+}
+
 /// Whether the instance may move at all: the same for every verb of the move (M-020…M-024, M-117).
 ///
 /// # Errors
 /// The first fault in the stated order.
 pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
-    match record.kind {
-        InstanceKind::Instance => {}
+    first(gates_of_record(record))
+}
+
+fn gates_of_record(record: &Movable<'_>) -> Vec<Gate> {
+    let kind = match record.kind {
+        InstanceKind::Instance => None,
         InstanceKind::Unit | InstanceKind::Addr | InstanceKind::Static | InstanceKind::Everywhere => {
-            return Err(Refusal::Kind(record.kind));
+            Some(Refusal::Kind(record.kind))
         }
-    }
-    if record.backing != "exec" {
-        return Err(Refusal::Backing(record.backing.to_owned()));
-    }
-    match record.role {
-        Role::Original => {}
-        Role::Replica => return Err(Refusal::Replica),
-    }
-    if let Some(placement) = record.placement {
-        return Err(Refusal::Placement(placement.to_owned()));
-    }
-    if !record.pool.is_empty() {
-        return Err(Refusal::Pool(record.pool.to_owned()));
-    }
-    if !record.hibernate {
-        return Err(Refusal::NeverHibernates);
-    }
-    Ok(())
+    };
+    let role = match record.role {
+        Role::Original => None,
+        Role::Replica => Some(Refusal::Replica),
+    };
+    vec![
+        Gate::of("kind", kind),
+        Gate::of("backing", (record.backing != "exec").then(|| Refusal::Backing(record.backing.to_owned()))),
+        Gate::of("role", role),
+        Gate::of("placement", record.placement.map(|placement| Refusal::Placement(placement.to_owned()))),
+        Gate::of("pool", (!record.pool.is_empty()).then(|| Refusal::Pool(record.pool.to_owned()))),
+        Gate::of("hibernate", (!record.hibernate).then_some(Refusal::NeverHibernates)),
+    ]
 }
 
 /// Whether an instance, with sealed values or without, may be placed in this region (M-016, M-115): dormant plays no part.
@@ -69,32 +111,44 @@ pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
 /// # Errors
 /// What is missing.
 pub fn gate_region(asked: &str, region: Option<&Region>, sealed: bool) -> Result<(), Refusal> {
-    match region {
-        None => Err(Refusal::RegionUnknown(asked.to_owned())),
-        Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
-        Some(region) if !region.can_host => Err(Refusal::RegionCannotHost(region.code.clone())),
-        Some(region) if sealed && region.config_key.is_empty() => Err(Refusal::RegionHoldsNoKey(region.code.clone())),
-        Some(_) => Ok(()),
-    }
+    first(gates_of_region(asked, region, sealed))
 }
 
-/// Whether a move to `asked` may begin (M-015…M-024): record, then region, then what is in flight.
+fn gates_of_region(asked: &str, region: Option<&Region>, sealed: bool) -> Vec<Gate> {
+    let unknown = region.is_none().then(|| Refusal::RegionUnknown(asked.to_owned()));
+    let known = Gate::of("region_known", unknown);
+    let Some(region) = region else {
+        return vec![known, Gate::unasked("region_armed"), Gate::unasked("region_hosts"), Gate::unasked("region_key")];
+    };
+    let no_key = sealed && region.config_key.is_empty();
+    vec![
+        known,
+        Gate::of("region_armed", (!region.armed).then(|| Refusal::RegionUnarmed(region.code.clone()))),
+        Gate::of("region_hosts", (!region.can_host).then(|| Refusal::RegionCannotHost(region.code.clone()))),
+        Gate::of("region_key", no_key.then(|| Refusal::RegionHoldsNoKey(region.code.clone()))),
+    ]
+}
+
+/// Every gate of a move to `asked`, in the order in which they are asked (M-015…M-024): record, region, what is in flight,
+/// the box.
+#[must_use]
+pub fn gates_of_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Vec<Gate> {
+    let mut gates = gates_of_record(record);
+    let same = (record.region.as_str() == asked).then(|| Refusal::SameRegion(record.region.clone()));
+    gates.push(Gate::of("other_region", same));
+    gates.extend(gates_of_region(asked, target, record.sealed));
+    let in_flight = record.open.map(|(to, state)| Refusal::InFlight { to: to.clone(), state: state.clone() });
+    gates.push(Gate::of("none_in_flight", in_flight));
+    gates.push(Gate::of("served", (!record.placed).then_some(Refusal::NotPlaced)));
+    gates
+}
+
+/// Whether a move to `asked` may begin: the first gate that refuses.
 ///
 /// # Errors
-/// The first fault in that order.
+/// The first fault in the order of [`gates_of_move`].
 pub fn gate_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Result<(), Refusal> {
-    gate_record(record)?;
-    if record.region.as_str() == asked {
-        return Err(Refusal::SameRegion(record.region.clone()));
-    }
-    gate_region(asked, target, record.sealed)?;
-    if let Some((to, state)) = record.open {
-        return Err(Refusal::InFlight { to: to.clone(), state: state.clone() });
-    }
-    if !record.placed {
-        return Err(Refusal::NotPlaced);
-    }
-    Ok(())
+    first(gates_of_move(record, asked, target))
 }
 
 /// Whether a move in flight may enter `state` by a verb (M-026, M-029, M-030).
@@ -203,6 +257,26 @@ mod tests {
             open: None,
             placed: true,
         }
+    }
+
+    #[test]
+    fn every_gate_that_refuses_is_told_and_none_that_had_nothing_to_look_at() {
+        let (eu, uk) = (code("eu"), code("uk"));
+        let ready = StoredState::from(MoveState::Ready);
+        let record = Movable { pool: "gpu", hibernate: false, open: Some((&uk, &ready)), ..movable(&eu) };
+        let refused = |gates: &[Gate]| -> Vec<&'static str> {
+            let refused = gates.iter().filter(|gate| matches!(gate.verdict, Verdict::Refused(_)));
+            refused.map(|gate| gate.name).collect()
+        };
+        let all = gates_of_move(&record, "uk", Some(&region("uk", false, false, false)));
+        assert_eq!(refused(&all), ["pool", "hibernate", "region_armed", "region_hosts", "none_in_flight"]);
+        let names: std::collections::BTreeSet<&str> = all.iter().map(|gate| gate.name).collect();
+        assert_eq!((names.len(), all.len()), (12, 12), "each has a name of its own");
+        let unknown = gates_of_move(&movable(&eu), "mars", None);
+        assert_eq!(refused(&unknown), ["region_known"]);
+        assert_eq!(unknown.iter().filter(|gate| gate.verdict == Verdict::Unasked).count(), 2);
+        let open = gates_of_move(&movable(&eu), "uk", Some(&region("uk", true, true, true)));
+        assert!(open.iter().all(|gate| gate.verdict == Verdict::Passed), "{open:?}");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::nodes::Bucket;
 mod gate;
 
 pub use gate::{
-    FREEZE_OVER_BUDGET, Movable, check_freeze_budget, gate_freeze, gate_move, gate_record, gate_region, gate_verb,
+    FREEZE_OVER_BUDGET, Gate, Movable, Verdict, check_freeze_budget, gate_freeze, gate_move, gate_record, gate_region,
+    gate_verb, gates_of_move,
 };
 
 /// The wait between two rounds (M-043).
