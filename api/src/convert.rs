@@ -6,8 +6,10 @@ use domain::nodes;
 use domain::{audit, authority, queue};
 
 mod moves;
+mod rehearsal;
 
 pub use moves::{instance_why, move_step, move_view, receipt};
+pub use rehearsal::{look, rehearsal};
 
 /// The wire's form of a job.
 #[must_use]

@@ -164,6 +164,11 @@ fn code_of_problem(code: wire::Code) -> Exit {
     }
 }
 
+/// The exit code of a verb that is refused with this code.
+pub(crate) fn code_of_refusal(code: &str) -> Exit {
+    wire::Code::parse(code).map_or(Exit::Conflict, code_of_problem)
+}
+
 fn code_of_answer(error: &wire::Error) -> Exit {
     match error {
         wire::Error::Problem(problem) => match wire::Code::parse(&problem.code) {

@@ -199,3 +199,32 @@ pub async fn put_worker(pool: &PgPool, node: &Node) {
     let made = domain::queue::register_worker(&mut conn, &spec, "host-1", 1, "0", Some(&node.identity), 4).await;
     made.expect("registered");
 }
+
+/// Does what the worker of a box does with the look that a dry run asked for, and gives its job: it found this.
+///
+/// # Panics
+/// When none waits, or the database does not answer.
+pub async fn answer_look(pool: &PgPool, node: &Node, found: serde_json::Value) -> uuid::Uuid {
+    let mut conn = pool.acquire().await.expect("a connection");
+    let worker = domain::queue::WorkerSpec {
+        worker: WorkerId::generate(),
+        queues: vec![QueueName::of_node(node.id)],
+        kinds: vec![(domain::instances::jobs::rehearse_spec().kind, Duration::from_secs(30))],
+    };
+    let leased = domain::queue::lease_next(&mut conn, &worker, 1, &[]).await.expect("leased").pop().expect("a look");
+    let outcome = domain::queue::Outcome::Completed { result: found };
+    let settlement = domain::queue::Settlement { lease: leased.lease, outcome };
+    domain::queue::settle(&mut conn, &[settlement]).await.expect("settled");
+    leased.lease.job.0
+}
+
+/// What a box tells that found five objects and nothing staged.
+#[must_use]
+pub fn five_objects(node: &Node) -> serde_json::Value {
+    json!({
+        "node": node.id, "identity": node.identity, "source": {"keys": 5, "bytes": 2048}, "newest_txid": 14,
+        "staged": {"keys": 0, "bytes": 0},
+        "first_round": {"copies": {"keys": 5, "bytes": 2048}, "deletes": 0, "requests": 9},
+        "obstacle": null, "requests": 2, "elapsed_ms": 70,
+    })
+}

@@ -11,6 +11,7 @@ use domain::instances::why::{Phase, Why};
 use domain::instances::{self, Receipt};
 use domain::nodes;
 
+use super::address::Address;
 use super::failure::{Failure, form_urlencoded};
 use super::page::{self, Ask, Id, Meter, Shell, Visit};
 use super::verdict::Verdict;
@@ -19,10 +20,11 @@ use crate::App;
 
 mod face;
 mod forms;
+mod rehearsal;
 mod story;
 
 use face::{Figure, Stage, WhyFace};
-pub(super) use forms::{abort, begin, cut, park, wake};
+pub(super) use forms::{abort, begin, cut, park, rehearse, wake};
 use story::{Act, Fact, Row};
 
 /// Moves of the instance that its page lists.
@@ -65,6 +67,8 @@ struct Page {
     from: String,
     to: String,
     freeze: String,
+    /// A dry run that was asked for.
+    rehearsal: Option<rehearsal::Face>,
     /// What its move may be predicted to take, where that is less than what is predicted.
     over_budget: Option<String>,
 }
@@ -92,6 +96,7 @@ pub(super) async fn show(
     State(app): State<App>,
     ask: Ask,
     Path((owner, host)): Path<(String, String)>,
+    Address(asked): Address<rehearsal::Asked>,
 ) -> Result<Response, Failure> {
     let mut visit = Visit::begin(&app, ask).await?;
     let (owner, host) = named(owner, host)?;
@@ -100,7 +105,7 @@ pub(super) async fn show(
         Some(newest) => receipt(&mut visit, newest.id).await?,
         None => None,
     };
-    render(visit, why, receipt).await
+    render(visit, why, receipt, &asked).await
 }
 
 /// One move of an instance, which may be long over, on the page of its instance.
@@ -109,7 +114,7 @@ pub(super) async fn show_move(State(app): State<App>, ask: Ask, Path(id): Path<S
     let id: MoveId = id.parse().map_err(|_| Failure::NotFound("move"))?;
     let receipt = receipt(&mut visit, id).await?.ok_or(Failure::NotFound("move"))?;
     let why = find(&mut visit, &receipt.moved.app, &receipt.moved.host).await?;
-    render(visit, why, Some(receipt)).await
+    render(visit, why, Some(receipt), &rehearsal::Asked::default()).await
 }
 
 async fn find(visit: &mut Visit, app: &AppName, host: &Host) -> Result<Why, Failure> {
@@ -124,10 +129,16 @@ async fn receipt(visit: &mut Visit, id: MoveId) -> Result<Option<Receipt>, Failu
     Ok(instances::receipt_of(visit.queries(3), id).await?)
 }
 
-async fn render(mut visit: Visit, why: Why, receipt: Option<Receipt>) -> Result<Response, Failure> {
+async fn render(
+    mut visit: Visit,
+    why: Why,
+    receipt: Option<Receipt>,
+    asked: &rehearsal::Asked,
+) -> Result<Response, Failure> {
     let facts = visit.facts().await?;
     let (owner, host) = (why.record.app.clone(), why.record.host.clone());
     let earlier = moves::of_instance(visit.queries(2), &owner, &host, None, MOVES).await?;
+    let rehearsal = rehearsal::read(&mut visit, (&owner, &host), asked).await?;
     let form = visit.form_token(visit.caller.may(Permission::MovesWrite));
     let open = why.newest.as_ref().filter(|it| it.finished_at.is_none());
     let targets = match (&form, open, &why.phase) {
@@ -183,6 +194,7 @@ async fn render(mut visit: Visit, why: Why, receipt: Option<Receipt>) -> Result<
         from: open.map(|open| open.from.to_string()).unwrap_or_default(),
         to: open.map(|open| open.to.to_string()).unwrap_or_default(),
         freeze: why.predicted_freeze.map(face::span).unwrap_or_default(),
+        rehearsal,
         over_budget: open
             .and_then(|open| open.freeze_budget)
             .zip(why.predicted_freeze)

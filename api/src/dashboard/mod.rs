@@ -72,6 +72,7 @@ pub fn router() -> Router<App> {
         .route("/moves/{id}", get(instance::show_move))
         .route("/instances/{app}/{host}", get(instance::show))
         .route("/instances/{app}/{host}/move", post(instance::begin).get(to_moves))
+        .route("/instances/{app}/{host}/rehearse", post(instance::rehearse).get(to_moves))
         .route("/instances/{app}/{host}/cut", post(instance::cut).get(to_moves))
         .route("/instances/{app}/{host}/abort", post(instance::abort).get(to_moves))
         .route("/instances/{app}/{host}/park", post(instance::park).get(to_moves))

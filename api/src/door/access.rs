@@ -112,6 +112,11 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("POST", "/v1/apps/{app}/instances/{host}/wake", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("POST", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("DELETE", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),
+    (
+        "GET",
+        "/v1/apps/{app}/instances/{host}/move/rehearsals/{id}",
+        Access::Needs(Permission::InstancesRead, Honours::APP),
+    ),
     ("POST", "/v1/apps/{app}/instances/{host}/move/cut", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("POST", "/v1/apps/{app}/instances/{host}/move/unstick", Access::Needs(Permission::InstancesOperate, Honours::APP)),
     ("PUT", "/v1/apps/{app}/instances/{host}/region", Access::Needs(Permission::InstancesOperate, Honours::APP)),

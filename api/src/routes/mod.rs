@@ -13,6 +13,7 @@ mod limits;
 mod moves;
 mod queues;
 mod regions;
+mod rehearsals;
 mod rescue;
 mod standing;
 
@@ -76,6 +77,7 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(standing::wake))
         .routes(routes!(moves::start, moves::abort))
         .routes(routes!(moves::cut))
+        .routes(routes!(rehearsals::look))
         .routes(routes!(rescue::unstick))
         .routes(routes!(rescue::point))
         .routes(routes!(moves::history))

@@ -12,7 +12,7 @@ use domain::instances::{self, Record, RecordMove};
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
-use wire::{Code, CutRequest, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, Page, Problem};
+use wire::{Code, CutRequest, Move, MoveReceipt, MoveRehearsal, MoveRequest, MoveStep, MoveView, Page, Problem};
 
 use super::instances::visible;
 use crate::door::auth::Caller;
@@ -25,6 +25,9 @@ use crate::{App, convert};
 ///
 /// Its data is copied in rounds until a fresh listing shows no difference: then the move is `ready`. The instance serves
 /// all the while. The answer's `Location` is where the rounds can be watched.
+///
+/// With `dry_run` nothing is begun, and the answer is 200: what the move would meet. Its `Location` is where the look of
+/// the source's box into the stores can be read.
 #[utoipa::path(post, path = "/v1/apps/{app}/instances/{host}/move", tag = "moves", operation_id = "move_instance",
     request_body = MoveRequest,
     params(
@@ -33,6 +36,7 @@ use crate::{App, convert};
         ("If-Match" = Option<String>, Header, description = "The record's revision that was seen, in quotation marks")),
     responses(
         (status = 202, description = "The record's move", body = Move),
+        (status = 200, description = "With `dry_run`: what it would meet", body = MoveRehearsal),
         (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn start(
     State(app): State<App>,
@@ -48,7 +52,7 @@ pub(super) async fn start(
         return Err(Failure::not_found());
     }
     drop(conn);
-    let (_, MoveRequest { region, cut, freeze_budget }) = body.parse()?;
+    let (_, MoveRequest { region, cut, freeze_budget, dry_run }) = body.parse()?;
     if region.is_empty() {
         return Err(Failure::new(Code::MalformedRequest, "Name the target region in `region`; it is empty."));
     }
@@ -57,6 +61,9 @@ pub(super) async fn start(
         cut_auto: cut == Some(wire::Cut::Auto),
         freeze_budget: freeze_budget.map(|seconds| Duration::from_secs(seconds.into())),
     };
+    if dry_run {
+        return super::rehearsals::rehearse(&app, &owner, &host, &region, wish).await;
+    }
     let begin = || start_once(&app, &caller, &owner, &host, &region, wish);
     with_record(&app, &owner, &host, domain::db::retry_races(begin, Failure::is_race).await).await
 }

@@ -89,6 +89,10 @@ pub struct MoveRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400, example = 10)]
     pub freeze_budget: Option<u32>,
+    /// Begins nothing, and tells what the move would meet: every gate of the door, the predicted freeze, the boxes that could
+    /// land it, and, once the source's box has looked, what is to be copied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Asks for a cut; an empty body is one without force.

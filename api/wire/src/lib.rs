@@ -13,6 +13,7 @@ mod limits;
 mod moves;
 mod problem;
 mod queues;
+mod rehearsal;
 mod standing;
 mod why;
 
@@ -31,6 +32,9 @@ pub use limits::{KindPause, Limits, LimitsRequest, Pause, QueueLimits, Rate, Res
 pub use moves::{MoveReceipt, MoveStep, MoveView, Obstacle, OldReplica, RoundNumbers, Tail};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
+pub use rehearsal::{
+    FirstRound, FreezePart, LandingBox, LookAmount, LookReport, MoveGate, MoveLook, MoveRehearsal, PredictedFreeze,
+};
 pub use standing::{InstanceReason, InstanceWhy, Seat};
 pub use why::{Why, WhyHolder, WhyReason};
 

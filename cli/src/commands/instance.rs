@@ -14,6 +14,7 @@ use crate::{parse, runtime};
 mod environment;
 mod moves;
 mod receipt;
+mod rehearsal;
 mod rescue;
 mod seal;
 mod standing;

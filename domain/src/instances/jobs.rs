@@ -24,6 +24,19 @@ pub struct PurgeArgs {
     pub region: RegionCode,
 }
 
+/// The kind by which the box that serves an instance looks at what a move of it would meet in the stores; it changes nothing.
+pub const REHEARSE_KIND: &str = "instance.rehearse";
+
+/// Arguments of [`REHEARSE_KIND`].
+#[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RehearseArgs {
+    /// The record.
+    pub instance_id: InstanceId,
+    /// Where it would go.
+    pub to: RegionCode,
+}
+
 /// Arguments of [`MOVE_KIND`].
 #[derive(Debug, Clone, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +91,31 @@ pub fn purge_spec() -> KindSpec {
         backoff: Backoff { cap: std::time::Duration::from_secs(300), ..Backoff::default() },
         ..KindSpec::new::<PurgeArgs>(PURGE_KIND, "Purges the replica that a move left behind, with a receipt.")
     }
+}
+
+/// Failures after which a look into the stores is given up: somebody waits for it, and asks again.
+const REHEARSALS: i32 = 3;
+
+/// What is known of [`REHEARSE_KIND`].
+#[must_use]
+pub fn rehearse_spec() -> KindSpec {
+    KindSpec {
+        public: false,
+        max_attempts: REHEARSALS,
+        max_interruptions: REHEARSALS,
+        ..KindSpec::new::<RehearseArgs>(
+            REHEARSE_KIND,
+            "Lists what a move of an instance would copy, and changes nothing: a dry run's look into the stores.",
+        )
+    }
+}
+
+/// The one look at a time for a move of a record to a region, on the box that serves it: who asks meanwhile shares it.
+#[must_use]
+pub fn rehearse_job(id: InstanceId, node: NodeId, to: &RegionCode) -> NewJob {
+    NewJob::new(&rehearse_spec(), serde_json::json!(RehearseArgs { instance_id: id, to: to.clone() }))
+        .on(QueueName::of_node(node))
+        .unique(format!("{id}.{to}"))
 }
 
 /// The one purge of what a move left behind, for any capable box of its region.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tests::fleet::{APP, HOST, land_one, put_box_in, put_worker, region};
+use tests::fleet::{APP, HOST, answer_look, five_objects, land_one, put_box_in, put_worker, region};
 use tests::wait::until;
 
 use crate::support::{Cli, Ended, LIMIT, System};
@@ -290,4 +290,44 @@ async fn a_budget_is_given_shown_a_cut_over_it_refused_with_what_to_do_and_force
     {
         assert!(receipt.contains(words), "{words}: {receipt}");
     }
+}
+
+#[tokio::test]
+async fn a_dry_run_waits_for_the_box_shows_what_the_move_would_meet_and_ends_as_the_move_would() {
+    let system = served().await;
+    let (cli, pool) = (&system.cli, system.database.pool());
+    let eu = put_box_in(pool, "eu").await;
+    let answered = async || {
+        until("the look is asked for", LIMIT, || async {
+            let sql = "select count(*) from jobs where kind = 'instance.rehearse'";
+            let looks: i64 = sqlx::query_scalar(sql).fetch_one(pool).await.expect("a number");
+            (looks == 1).then_some(())
+        })
+        .await;
+        answer_look(pool, &eu, five_objects(&eu)).await
+    };
+    let dry = ["instance", "move", APP, HOST, "uk", "--freeze-budget", "9s", "--dry-run"];
+    let (ended, _) = tokio::join!(cli.run(&dry), answered());
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    for words in [
+        "a move from eu to uk would begin; nothing was begun",
+        "5 objects, 2.0 KiB, newest transaction 000000000000000e",
+        "about 9 requests",
+        "no cut between eu and uk lately predicts it",
+        "9 s: nothing to hold it against",
+        "box-uk",
+    ] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    sql(&system, "update regions set armed = false where code = 'uk'").await;
+    let json = [&dry[..], &["--json"]].concat();
+    let (ended, job) = tokio::join!(cli.run(&json), answered());
+    assert_eq!(ended.code, Some(5), "as the move would end: {}", ended.err);
+    let told: serde_json::Value = serde_json::from_str(&ended.out).expect("one object");
+    assert_eq!((&told["would_begin"], &told["look"]["job_id"]), (&json!(false), &json!(job)));
+    assert_eq!(told["look"]["report"]["source"]["keys"], 5);
+    let moves: i64 = sqlx::query_scalar("select count(*) from moves").fetch_one(pool).await.expect("a number");
+    assert_eq!(moves, 0, "nothing was begun");
+    let both = cli.run(&[&dry[..], &["--wait"]].concat()).await;
+    assert_eq!(both.code, Some(2), "{}", both.err);
 }

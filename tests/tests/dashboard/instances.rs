@@ -1,7 +1,7 @@
 //! The pages of instances and moves: what they say of what holds one up, and the forms that steer it.
 
 use domain::authority::{IdentityKind, Role, Scopes};
-use tests::fleet::{APP, Fleet, HOST, put_worker, to};
+use tests::fleet::{APP, Fleet, HOST, answer_look, five_objects, put_worker, to};
 
 use crate::support::{Visitor, hidden, number, plain};
 
@@ -247,6 +247,48 @@ async fn a_budget_is_given_by_the_form_and_a_cut_over_it_wants_its_box_ticked() 
 }
 
 #[tokio::test]
+async fn a_move_is_rehearsed_by_its_form_and_the_page_shows_the_answer_and_what_the_box_found() {
+    let fleet = Fleet::with_instance().await;
+    let server = &fleet.server;
+    put_worker(server.db.pool(), &fleet.eu).await;
+    let mut visitor = Visitor::signed_in(server).await;
+    let csrf = token(&mut visitor).await;
+    let form = [("csrf", csrf.as_str()), ("region", "uk"), ("cut", "manual"), ("freeze_budget", "9")];
+    let told = visitor.post(&format!("{PAGE}/rehearse"), &form).await;
+    let place = told.header("location").expect("a page").to_owned();
+    assert_eq!(told.status, 303, "{told:?}");
+    assert!(place.starts_with(&format!("{PAGE}?to=uk&look=")) && place.ends_with("&budget=9#rehearsal"), "{place}");
+    let place = place.trim_end_matches("#rehearsal");
+    let text = plain(&visitor.get(place).await.text);
+    assert!(text.contains("Rehearsal: eu → uk") && text.contains("its box has not told yet"), "{text}");
+    answer_look(server.db.pool(), &fleet.eu, five_objects(&fleet.eu)).await;
+    let page = visitor.get(place).await;
+    let on_one_line = |html: &str| plain(html).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = on_one_line(&page.text);
+    for words in [
+        "The door would take it now. Nothing was begun.",
+        "5 objects, 2.0 KiB, newest transaction 000000000000000e",
+        "about 9 requests",
+        "no cut between eu and uk lately predicts it",
+        "9.0 s: nothing to hold it against",
+        "box-uk could land it (exec true)",
+        "region armed passed",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(page.text.contains("data-live=\"rehearsal\""), "it follows the events");
+    fleet.sql("update regions set armed = false where code = 'uk'").await;
+    let text = on_one_line(&visitor.get(place).await.text);
+    assert!(text.contains("It would be refused: region uk is not armed"), "{text}");
+    assert!(text.contains("region armed refused region uk is not armed"), "{text}");
+    let other = visitor.get(&place.replace("to=uk", "to=eu")).await;
+    assert!(!plain(&other.text).contains("5 objects"), "a look for another region says nothing of this one");
+    assert_eq!(visitor.get(&format!("{PAGE}?to=uk&budget=soon")).await.status, 400);
+    assert_eq!(number(server, "select count(*) from moves").await, 0);
+    assert_eq!(number(server, "select count(*) from audit_events where action = 'instance.move'").await, 0);
+}
+
+#[tokio::test]
 async fn an_instance_is_parked_and_woken_by_forms() {
     let fleet = Fleet::with_instance().await;
     let mut visitor = Visitor::signed_in(&fleet.server).await;
@@ -259,6 +301,7 @@ async fn an_instance_is_parked_and_woken_by_forms() {
     let told = visitor.post(&format!("{PAGE}/wake"), &[("csrf", csrf.as_str())]).await;
     assert_eq!(told.status, 303, "{told:?}");
     assert_eq!(number(&fleet.server, "select count(*) from instances where parked").await, 0);
+    assert_eq!(number(&fleet.server, "select count(*) from jobs where kind = 'instance.rehearse'").await, 0);
 }
 
 #[tokio::test]
@@ -275,6 +318,7 @@ async fn a_form_about_an_instance_without_its_sessions_token_or_the_permission_c
     let viewers = hidden(&viewer.get("/").await.text, "csrf").to_owned();
     for (verb, more) in [
         ("move", vec![("region", "uk"), ("cut", "auto")]),
+        ("rehearse", vec![("region", "uk"), ("cut", "auto")]),
         ("cut", vec![("confirm", HOST)]),
         ("abort", vec![("confirm", HOST)]),
         ("park", vec![]),
@@ -297,4 +341,5 @@ async fn a_form_about_an_instance_without_its_sessions_token_or_the_permission_c
     }
     assert_eq!(number(&fleet.server, "select count(*) from moves").await, 0);
     assert_eq!(number(&fleet.server, "select count(*) from instances where parked").await, 0);
+    assert_eq!(number(&fleet.server, "select count(*) from jobs where kind = 'instance.rehearse'").await, 0);
 }

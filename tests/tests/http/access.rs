@@ -97,6 +97,7 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
         "/v1/apps/{app}/instances/{host}/park",
         "/v1/apps/{app}/instances/{host}/wake",
         "/v1/apps/{app}/instances/{host}/move",
+        "/v1/apps/{app}/instances/{host}/move/rehearsals/{id}",
         "/v1/apps/{app}/instances/{host}/move/cut",
         "/v1/apps/{app}/instances/{host}/move/unstick",
         "/v1/apps/{app}/instances/{host}/region",

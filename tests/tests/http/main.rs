@@ -22,6 +22,7 @@ mod operate;
 mod outage;
 mod pages;
 mod regions;
+mod rehearsals;
 mod repeat;
 mod standing;
 mod strangers;

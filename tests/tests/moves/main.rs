@@ -15,6 +15,7 @@ mod large;
 mod live;
 mod race;
 mod record;
+mod rehearsal;
 mod remains;
 mod replaced;
 mod rounds;

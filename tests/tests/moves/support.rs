@@ -20,6 +20,7 @@ use tests::db::Database;
 use workers::jobs::instance_land::InstanceLand;
 use workers::jobs::instance_move::InstanceMove;
 use workers::jobs::instance_purge::InstancePurge;
+use workers::jobs::instance_rehearse::InstanceRehearse;
 use workers::jobs::{Done, Environment, Job as _, JobContext, JobError};
 use workers::node::{NodeConfig, NodeContext, NodeError};
 use workers::objects::{Credentials, Endpoint, Tuning};
@@ -154,7 +155,12 @@ impl Fleet {
         let worker = WorkerSpec {
             worker: WorkerId::generate(),
             queues: node.queues(),
-            kinds: vec![kind(jobs::MOVE_KIND), kind(jobs::LAND_KIND), kind(jobs::PURGE_KIND)],
+            kinds: vec![
+                kind(jobs::MOVE_KIND),
+                kind(jobs::LAND_KIND),
+                kind(jobs::PURGE_KIND),
+                kind(jobs::REHEARSE_KIND),
+            ],
         };
         queue::lease_next(&mut *self.conn().await, &worker, 1, &[]).await.expect("the database answers").pop()
     }
@@ -184,6 +190,10 @@ impl Fleet {
             }
             jobs::PURGE_KIND => {
                 let job = InstancePurge::of(&environment).expect("a box");
+                job.run(serde_json::from_value(args).expect("its arguments"), context).await
+            }
+            jobs::REHEARSE_KIND => {
+                let job = InstanceRehearse::of(&environment).expect("a box");
                 job.run(serde_json::from_value(args).expect("its arguments"), context).await
             }
             other => panic!("no handler for {other}"),

@@ -11,6 +11,7 @@ mod halt;
 pub mod instance_land;
 pub mod instance_move;
 pub mod instance_purge;
+pub mod instance_rehearse;
 mod sweep;
 pub mod system_noop;
 pub mod system_sleep;
@@ -69,6 +70,7 @@ kinds! {
     instance_land::InstanceLand => |environment| instance_land::InstanceLand::of(environment);
     instance_move::InstanceMove => |environment| instance_move::InstanceMove::of(environment);
     instance_purge::InstancePurge => |environment| instance_purge::InstancePurge::of(environment);
+    instance_rehearse::InstanceRehearse => |environment| instance_rehearse::InstanceRehearse::of(environment);
     system_noop::Noop => |_environment| system_noop::Noop;
     system_sleep::Sleep => |_environment| system_sleep::Sleep;
 }

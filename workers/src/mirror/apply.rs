@@ -8,7 +8,7 @@ use super::survey::Survey;
 use super::{KeyJournal, MirrorError, Observer, Pair, Place, Reason, RoundProgress, Settings};
 
 /// S3's bound for one batch of deletes, and ours for one write to the journal.
-const BATCH: usize = 1_000;
+pub(super) const BATCH: usize = 1_000;
 
 /// One round, as it works on one pair after the other.
 pub(super) struct Round<'a> {

@@ -30,6 +30,7 @@ mod apply;
 mod copies;
 mod cursor;
 mod error;
+mod foresee;
 mod journal;
 mod observe;
 mod pair;
@@ -38,6 +39,7 @@ mod spill;
 mod survey;
 
 pub use error::{MirrorError, Reason};
+pub use foresee::{Foreseen, Hindrance, Side, Work};
 pub use journal::{JournalKey, KeyJournal, MemoryJournal, RecordError};
 pub use observe::{Observer, RoundProgress, Unobserved};
 pub use pair::{HostError, Pair};

@@ -277,7 +277,7 @@ impl Mirror {
         Ok(())
     }
 
-    async fn survey_all(
+    pub(super) async fn survey_all(
         &self,
         (source, target): (&Place, &Place),
         journal: &dyn KeyJournal,
@@ -294,7 +294,7 @@ impl Mirror {
         Ok(surveys)
     }
 
-    fn empty_source(&self, surveys: &[Survey]) -> Option<&str> {
+    pub(super) fn empty_source(&self, surveys: &[Survey]) -> Option<&str> {
         let empty = |(pair, survey): &(&Pair, &Survey)| survey.source_keys == 0 && !pair.may_be_empty();
         self.pairs.iter().zip(surveys).find(empty).map(|(pair, _)| pair.source_prefix())
     }

@@ -24,6 +24,10 @@ pub(super) struct Survey {
     pub(super) found: Differences,
     /// Objects of the source that take part.
     pub(super) source_keys: u64,
+    /// Objects of the target that take part.
+    pub(super) staged_keys: u64,
+    /// Their bytes.
+    pub(super) staged_bytes: u64,
 }
 
 /// Why there is no survey.
@@ -63,6 +67,8 @@ pub(super) async fn survey(
         spans: Spans::default(),
         found: Differences::default(),
         source_keys: 0,
+        staged_keys: 0,
+        staged_bytes: 0,
     };
     loop {
         sources.fill().await.map_err(|error| of_source(error, source, pair))?;
@@ -84,6 +90,8 @@ pub(super) async fn survey(
                 sources.advance();
             }
             if decision.advance.target {
+                found.staged_keys += 1;
+                found.staged_bytes += targets.head().map_or(0, |entry| entry.size);
                 targets.advance();
             }
             if decision.advance.journal {

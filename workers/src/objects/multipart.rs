@@ -145,6 +145,17 @@ impl ObjectStore {
     }
 }
 
+impl ObjectStore {
+    /// The requests that a copy of an object of this size makes, none of them repeated.
+    pub(crate) fn requests_of_copy(&self, size: u64) -> u64 {
+        if size <= self.tuning.copy_limit {
+            return 1;
+        }
+        // Its headers are read, the upload begins, its parts, its end.
+        3 + size.div_ceil(part_size(size, self.tuning.part_size))
+    }
+}
+
 /// The wished part size, or the smallest one that needs at most 10,000 parts.
 fn part_size(size: u64, wished: u64) -> u64 {
     wished.max(size.div_ceil(MAX_PARTS)).max(1)

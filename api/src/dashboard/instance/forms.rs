@@ -11,7 +11,7 @@ use domain::instances::moves::{self, CutWish, Wish};
 use domain::{db, instances};
 use serde::Deserialize;
 
-use super::{address, named};
+use super::{address, named, rehearsal};
 use crate::App;
 use crate::dashboard::act;
 use crate::dashboard::failure::Failure;
@@ -29,6 +29,23 @@ pub(in crate::dashboard) struct Start {
     /// The longest freeze that may be predicted, in seconds; empty: any.
     #[serde(default)]
     freeze_budget: String,
+}
+
+impl Start {
+    /// How the move is asked for.
+    fn wish(&self) -> Result<Wish, Failure> {
+        let cut_auto = match self.cut.as_str() {
+            "auto" => true,
+            "manual" => false,
+            _ => return Err(Failure::Invalid("Who cuts it is auto or manual.".to_owned())),
+        };
+        let budget = Some(self.freeze_budget.trim()).filter(|text| !text.is_empty()).map(str::parse::<u32>);
+        let budget = budget.transpose();
+        let budget =
+            budget.map_err(|_| Failure::Invalid("The freeze's budget is 1 to 86400 whole seconds.".to_owned()))?;
+        let freeze_budget = budget.map(|seconds| Duration::from_secs(seconds.into()));
+        Ok(Wish { cut_auto, freeze_budget, ..Wish::default() })
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,15 +72,7 @@ pub(in crate::dashboard) async fn begin(
     let Form(sent) = sent?;
     let (owner, host) = named(owner, host)?;
     let caller = act::sender(&app, &ask, &sent.csrf, Permission::MovesWrite).await?;
-    let cut_auto = match sent.cut.as_str() {
-        "auto" => true,
-        "manual" => false,
-        _ => return Err(Failure::Invalid("Who cuts it is auto or manual.".to_owned())),
-    };
-    let budget = Some(sent.freeze_budget.trim()).filter(|text| !text.is_empty()).map(str::parse::<u32>).transpose();
-    let budget = budget.map_err(|_| Failure::Invalid("The freeze's budget is 1 to 86400 whole seconds.".to_owned()))?;
-    let freeze_budget = budget.map(|seconds| Duration::from_secs(seconds.into()));
-    let wish = Wish { cut_auto, freeze_budget, ..Wish::default() };
+    let wish = sent.wish()?;
     let started = act::again(async || {
         let mut conn = db::session(app.pool()).await?;
         let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
@@ -72,6 +81,26 @@ pub(in crate::dashboard) async fn begin(
     .await?;
     app.hints().add(&started.queue, 1);
     Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
+}
+
+/// Begins nothing, and shows what the move of the same form would meet.
+pub(in crate::dashboard) async fn rehearse(
+    State(app): State<App>,
+    ask: Ask,
+    Path((owner, host)): Place,
+    sent: Result<Form<Start>, FormRejection>,
+) -> Result<Response, Failure> {
+    let Form(sent) = sent?;
+    let (owner, host) = named(owner, host)?;
+    act::sender(&app, &ask, &sent.csrf, Permission::MovesWrite).await?;
+    let mut conn = db::session(app.pool()).await?;
+    let told = moves::rehearsal::rehearse(&mut conn, &owner, &host, &sent.region, sent.wish()?).await?;
+    let told = conn.done(told).await?;
+    if let Some(look) = &told.look {
+        app.hints().add(&look.queue, 1);
+    }
+    let place = format!("{}{}", address(owner.as_str(), host.as_str()), rehearsal::query(&told));
+    Ok(Redirect::to(&place).into_response())
 }
 
 /// Lets a ready move be cut.

@@ -135,7 +135,7 @@ pub(super) struct Fact {
 }
 
 impl Fact {
-    fn plain(name: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn plain(name: &'static str, value: impl Into<String>) -> Self {
         Self { name, value: value.into(), mono: false }
     }
 

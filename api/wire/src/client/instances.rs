@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
 use crate::{
-    CutRequest, Edges, Instance, InstanceWhy, Move, MoveReceipt, MoveRequest, MoveStep, MoveView, NewInstance, Page,
-    PointRequest, Pointed, Region, RegionRequest, UnstickRequest,
+    CutRequest, Edges, Instance, InstanceWhy, Move, MoveLook, MoveReceipt, MoveRehearsal, MoveRequest, MoveStep,
+    MoveView, NewInstance, Page, PointRequest, Pointed, Region, RegionRequest, UnstickRequest,
 };
 
 /// Which moves to list.
@@ -96,6 +96,24 @@ impl Client {
     /// See [`Error`].
     pub async fn move_instance(&self, app: &str, host: &str, to: &MoveRequest) -> Result<Move, Error> {
         self.act(&["v1", "apps", app, "instances", host, "move"], to, None).await
+    }
+
+    /// What a move would meet; nothing is begun, whatever `to` says of it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn rehearse_move(&self, app: &str, host: &str, to: &MoveRequest) -> Result<MoveRehearsal, Error> {
+        let dry = MoveRequest { dry_run: true, ..to.clone() };
+        self.act(&["v1", "apps", app, "instances", host, "move"], &dry, None).await
+    }
+
+    /// What the source's box found when it looked at what a move would copy.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn move_look(&self, app: &str, host: &str, job: Uuid) -> Result<MoveLook, Error> {
+        let job = job.to_string();
+        self.get(&["v1", "apps", app, "instances", host, "move", "rehearsals", &job], &()).await
     }
 
     /// Lets a ready move be cut.

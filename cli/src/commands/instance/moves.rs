@@ -3,7 +3,7 @@
 use wire::{Cut, MoveRequest, MoveView, Obstacle};
 
 use super::wait::{self, Until};
-use super::{Context, Named};
+use super::{Context, Named, rehearsal};
 use crate::client::Api;
 use crate::exit::Exit;
 use crate::output::{moment, table};
@@ -14,12 +14,15 @@ pub(super) const MOVE_HELP: &str = "Examples:
   leasehold instance move acme ledger.acme.example uk
   leasehold instance move acme ledger.acme.example uk --cut auto --wait
   leasehold instance move acme ledger.acme.example uk --freeze-budget 10s
+  leasehold instance move acme ledger.acme.example uk --dry-run
 
 The instance is served where it is while its data is copied. When the move is ready, freeze the application's writes
 and cut it with `leasehold instance cut`. An application that cannot freeze its writes moves with `--cut auto`: the
 platform closes its route and cuts as soon as the move is ready, and writes are refused from then until the target serves.
 With `--freeze-budget` a cut that is predicted to freeze it for longer is refused, and `--cut auto` waits; where no cut
-between the two regions predicts anything yet, the budget refuses nothing.";
+between the two regions predicts anything yet, the budget refuses nothing. `--dry-run` begins nothing and tells what the move
+would meet: every gate of its door, what is to be copied, the predicted freeze and what it is made of, and the boxes that could
+land it. Its exit code is that of the move.";
 
 /// What `cut --help` says below its flags. What was measured, and how, stands in one place, docs/runbooks/moves.md, under
 /// "The frozen window"; a test holds the figure here against it.
@@ -50,6 +53,9 @@ pub(crate) struct Begin {
     /// Wait until it is ready, or with `--cut auto` until the target serves
     #[arg(long)]
     wait: bool,
+    /// Begin nothing, and tell what the move would meet
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -84,8 +90,15 @@ pub(crate) struct Steer {
 /// Begins a move.
 pub(super) fn begin(context: &Context, api: &Api, args: Begin) -> anyhow::Result<Exit> {
     let (of, auto) = (args.of, args.cut == Who::Auto);
-    let request =
-        MoveRequest { region: args.region, cut: auto.then_some(Cut::Auto), freeze_budget: args.freeze_budget };
+    let request = MoveRequest {
+        region: args.region,
+        cut: auto.then_some(Cut::Auto),
+        freeze_budget: args.freeze_budget,
+        dry_run: args.dry_run,
+    };
+    if args.dry_run {
+        return runtime::run(rehearsal::rehearse(context, api, &of, &request));
+    }
     runtime::run(async {
         let moving = api.call_about(&of.what(), |client| client.move_instance(&of.app, &of.host, &request)).await?;
         if !args.wait {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uuid::Uuid;
-use wire::{InstanceWhy, MoveView};
+use wire::{InstanceReason, InstanceWhy, MoveView};
 
 use super::receipt::seconds;
 use super::{Context, Named, standing};
@@ -145,8 +145,10 @@ impl Teller {
         if about != self.last {
             self.last = about;
             self.line(&now(why));
-            if let Some(first) = why.reasons.first().filter(|first| first.permanent) {
-                self.line(&format!("held up: {}", standing::reason(first)));
+            // A budget is no fault, and yet nothing goes on before somebody forces the cut or newer ones were shorter.
+            let holds = |it: &&InstanceReason| it.permanent || it.code == "freeze_over_budget";
+            if let Some(held) = why.reasons.iter().find(holds) {
+                self.line(&format!("held up: {}", standing::reason(held)));
             }
         }
     }

@@ -25,6 +25,7 @@ use crate::queue;
 
 mod cutting;
 pub mod policy;
+pub mod rehearsal;
 mod rounds;
 mod state;
 mod status;

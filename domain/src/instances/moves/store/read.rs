@@ -8,7 +8,9 @@ use uuid::Uuid;
 
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
 use crate::instances::jobs;
+use crate::instances::moves::store::write::LockedRecord;
 use crate::instances::moves::{Move, MoveStep, Outcome, Status, StoredState, Tail};
+use crate::instances::record::{InstanceKind, Role};
 use crate::lease::Fence;
 use crate::nodes::Bucket;
 
@@ -172,6 +174,53 @@ pub async fn steps(
         i64::from(limit),
     )
     .fetch_all(conn)
+    .await
+}
+
+/// What the gate of the verbs looks at, as it stands: nobody is kept from changing it.
+pub(in crate::instances::moves) async fn movable(
+    conn: &mut PgConnection,
+    app: &AppName,
+    host: &Host,
+) -> Result<Option<LockedRecord>, sqlx::Error> {
+    sqlx::query_as!(
+        LockedRecord,
+        r#"
+        select i.id as "id: InstanceId", i.kind as "kind: InstanceKind", i.backing, i.role as "role: Role", i.placement,
+               i.pool, i.hibernate, i.region as "region: RegionCode", i.revision,
+               (select r.node_id from routes r where r.host = i.host) as "node: NodeId"
+          from instances i
+         where i.app = $1
+           and i.host = $2
+        "#,
+        app.as_str(),
+        host.as_str(),
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// The host of an instance that this box serves in its own region.
+pub(in crate::instances::moves) async fn host_on(
+    conn: &mut PgConnection,
+    id: InstanceId,
+    node: NodeId,
+) -> Result<Option<Host>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"
+        select r.host as "host: Host"
+          from routes r
+          join instances i on i.id = r.instance_id
+          join nodes n on n.id = r.node_id
+         where r.instance_id = $1
+           and r.node_id = $2
+           and r.status = 'serving'
+           and i.region = n.region
+        "#,
+        id.0,
+        node.0,
+    )
+    .fetch_optional(conn)
     .await
 }
 
