@@ -221,7 +221,7 @@ pub async fn answer_look(pool: &PgPool, node: &Node, found: serde_json::Value) -
 /// What a box tells that found five objects and nothing staged.
 #[must_use]
 pub fn five_objects(node: &Node) -> serde_json::Value {
-    json!({
+    serde_json::json!({
         "node": node.id, "identity": node.identity, "source": {"keys": 5, "bytes": 2048}, "newest_txid": 14,
         "staged": {"keys": 0, "bytes": 0},
         "first_round": {"copies": {"keys": 5, "bytes": 2048}, "deletes": 0, "requests": 9},

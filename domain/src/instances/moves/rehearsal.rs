@@ -18,7 +18,7 @@ use crate::db;
 use crate::ids::{AppName, Host, InstanceId, JobId, NodeId, QueueName, RegionCode};
 use crate::instances::freeze::Prediction;
 use crate::instances::jobs::{self, RehearseArgs};
-use crate::instances::{Error, Refusal, predict};
+use crate::instances::{Error, Refusal, RouteStatus, predict};
 use crate::nodes::{self, Node};
 use crate::queue::{self, JobState};
 
@@ -185,7 +185,7 @@ async fn ask(
     };
     let open = open_of_host(conn, host).await?;
     let route = crate::instances::store::landing::route(conn, host).await?;
-    let node = record.node.filter(|_| route.is_some_and(|route| route.status == "serving"));
+    let node = record.node.filter(|_| route.is_some_and(|route| route.status == RouteStatus::Serving));
     let in_flight = open.as_ref().map(|open| (&open.to, &open.state));
     let mut gates = policy::gates_of_move(&record.movable(in_flight, node.is_some()), to, target.as_ref());
     let (mut prediction, mut boxes) = (None, Vec::new());

@@ -8,7 +8,6 @@ use sqlx::types::Json;
 
 use crate::clock::millis;
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, RegionCode};
-use crate::instances::{RouteStatus, jobs};
 use crate::instances::landing::Landfall;
 use crate::instances::moves::Obstacle;
 use crate::instances::moves::store::read::tail;

@@ -13,7 +13,7 @@ use crate::queue;
 pub const STEPS: u16 = 20;
 
 /// Every code by which a box says what holds a move, a cut, an abort or a landing up. Newer boxes may know more.
-pub const OBSTACLES: [&str; 50] = [
+pub const OBSTACLES: [&str; 51] = [
     // Rounds.
     "busy",
     "source_empty",

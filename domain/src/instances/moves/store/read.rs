@@ -1,5 +1,6 @@
 //! What readers and passes see.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::PgConnection;
@@ -187,7 +188,8 @@ pub(in crate::instances::moves) async fn movable(
         LockedRecord,
         r#"
         select i.id as "id: InstanceId", i.kind as "kind: InstanceKind", i.backing, i.role as "role: Role", i.placement,
-               i.pool, i.hibernate, i.region as "region: RegionCode", i.revision,
+               i.pool, i.hibernate, i.region as "region: RegionCode",
+               i.env as "env: Json<BTreeMap<String, String>>", i.revision,
                (select r.node_id from routes r where r.host = i.host) as "node: NodeId"
           from instances i
          where i.app = $1
