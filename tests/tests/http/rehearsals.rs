@@ -29,7 +29,7 @@ async fn a_dry_run_is_answered_at_once_and_by_the_box_and_begins_nothing() {
     assert_eq!(told.header("location"), Some(format!("{DOOR}/rehearsals/{id}").as_str()));
     assert_eq!((&answer["would_begin"], &answer["from"], &answer["to"]), (&json!(true), &json!("eu"), &json!("uk")));
     let gates = answer["gates"].as_array().expect("gates");
-    assert_eq!(gates.len(), 13);
+    assert_eq!(gates.len(), 14);
     assert!(gates.iter().all(|gate| gate["verdict"] == "passed" && gate["code"].is_null()), "{gates:?}");
     assert_eq!((&answer["predicted_freeze"], &answer["within_budget"]), (&json!(null), &json!(null)));
     assert_eq!(answer["boxes"][0]["identity"], "box-uk");
@@ -81,7 +81,7 @@ async fn a_dry_run_tells_every_refusal_at_once_and_the_freeze_in_its_parts_again
     let mars = client.rehearse_move(APP, HOST, &to("mars")).await.expect("told");
     assert_eq!((mars.look, mars.boxes.len(), mars.predicted_freeze), (None, 0, None));
     let unasked = mars.gates.iter().filter(|gate| gate.verdict == "unasked").count();
-    assert_eq!((mars.would_begin, unasked), (false, 3), "what had nothing to look at says so: {:?}", mars.gates);
+    assert_eq!((mars.would_begin, unasked), (false, 4), "what had nothing to look at says so: {:?}", mars.gates);
 }
 
 #[tokio::test]

@@ -271,10 +271,12 @@ mod tests {
         let all = gates_of_move(&record, "uk", Some(&region("uk", false, false, false)));
         assert_eq!(refused(&all), ["pool", "hibernate", "region_armed", "region_hosts", "none_in_flight"]);
         let names: std::collections::BTreeSet<&str> = all.iter().map(|gate| gate.name).collect();
-        assert_eq!((names.len(), all.len()), (12, 12), "each has a name of its own");
+        assert_eq!((names.len(), all.len()), (13, 13), "each has a name of its own");
         let unknown = gates_of_move(&movable(&eu), "mars", None);
         assert_eq!(refused(&unknown), ["region_known"]);
-        assert_eq!(unknown.iter().filter(|gate| gate.verdict == Verdict::Unasked).count(), 2);
+        assert_eq!(unknown.iter().filter(|gate| gate.verdict == Verdict::Unasked).count(), 3);
+        let sealed = Movable { sealed: true, ..movable(&eu) };
+        assert_eq!(refused(&gates_of_move(&sealed, "uk", Some(&region("uk", true, true, true)))), ["region_key"]);
         let open = gates_of_move(&movable(&eu), "uk", Some(&region("uk", true, true, true)));
         assert!(open.iter().all(|gate| gate.verdict == Verdict::Passed), "{open:?}");
     }
