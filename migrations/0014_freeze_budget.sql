@@ -14,3 +14,5 @@ alter table moves
     add constraint moves_predicted_freeze_check check (
         predicted_freeze_ms is null or (predicted_freeze_ms >= 0 and cut_at is not null)
     );
+-- The newest cuts between two regions, of which a freeze is predicted.
+create index moves_landed on moves (from_region, to_region, id) where landed_at is not null;

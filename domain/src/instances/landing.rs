@@ -281,7 +281,7 @@ pub(in crate::instances) async fn order(
 /// The database's, or the queue's.
 pub async fn requeue_landings(conn: &mut PgConnection) -> Result<Vec<QueueName>, Error> {
     let waiting = store::landing::of_silent_boxes(conn, SWEEP_LIMIT).await?;
-    let back: Vec<_> = waiting.into_iter().map(|(id, region)| (id, QueueName::of_region(&region))).collect();
+    let back: Vec<_> = waiting.into_iter().map(|(read, region)| (read, QueueName::of_region(&region))).collect();
     let freed = queue::give(conn, &back).await?;
     let unserved = store::landing::without_landing(conn, SWEEP_LIMIT).await?;
     let jobs = unserved.iter().map(|left| {

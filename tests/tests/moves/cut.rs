@@ -165,7 +165,7 @@ async fn a_replica_that_was_damaged_long_ago_is_found_while_the_database_is_stil
     });
     fleet.cut().await;
     fleet.run(&fleet.eu).await.snoozed();
-    assert_eq!(fleet.obstacle(id).await.map(|(code, _)| code).as_deref(), Some("tail_unproven"));
+    assert_eq!(fleet.obstacle(id).await, Some(("tail_unproven".to_owned(), true)), "somebody must mend it");
     let found = fleet.read_move(id).await;
     assert_eq!((found.tail, found.purge_began_at), (None, None));
     let rows = rows_of(&fleet.database(&fleet.eu)).expect("the database is still there");
@@ -223,7 +223,7 @@ async fn a_database_that_is_damaged_itself_is_never_cut() {
     assert!(matches!(done, Ok(workers::jobs::Done::Snooze { .. })), "{done:?}");
     let found = fleet.read_move(id).await;
     let held = found.status.obstacle.expect("held up");
-    assert!(held.code == "tail_unproven" && held.message.contains("damaged"), "{held:?}");
+    assert!(held.code == "tail_unproven" && held.permanent && held.message.contains("damaged"), "{held:?}");
     assert_eq!((found.tail, found.purge_began_at), (None, None));
 }
 

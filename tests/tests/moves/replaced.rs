@@ -5,8 +5,9 @@ use std::time::Duration;
 use domain::audit::Actor;
 use domain::ids::{InstanceId, MoveId, NodeId, QueueName};
 use domain::instances::{landing, rescue};
+use domain::lease::{Fence, Lease};
 use domain::nodes;
-use domain::queue::Leased;
+use domain::queue::{self, Leased};
 use workers::jobs::Done;
 use workers::node::NodeContext;
 
@@ -63,8 +64,12 @@ async fn a_box_that_dies_in_a_landing_is_replaced_by_another_of_its_region_and_w
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_landing_that_waits_for_a_dead_box_is_freed_although_that_box_has_no_route_any_more() {
-    let (fleet, id, second, _) = died_in_a_landing().await;
+    let (fleet, id, second, dead) = died_in_a_landing().await;
     fleet.sql("delete from routes where status = 'landing'").await;
+    let stale = Lease { fence: Fence(dead.lease.fence.0 - 1), ..dead.lease };
+    let other = QueueName::of_region(&region("uk"));
+    let given = queue::give(&mut *fleet.conn().await, &[(stale, other)]).await.expect("an answer");
+    assert_eq!(given, [], "whoever leased it since it was read keeps it");
     assert_eq!(freed(&fleet).await, [QueueName::of_region(&region("uk"))]);
     assert_eq!(freed(&fleet).await, [], "once");
     assert_eq!(fleet.run(&second).await.result()["landed"], true);

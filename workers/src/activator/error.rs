@@ -178,6 +178,14 @@ pub enum Error {
         /// What it said, or its time limit.
         said: String,
     },
+    /// The database, or its replica, is not whole, and does not become so by itself. Purge nothing.
+    #[error("{host}: {why}")]
+    Broken {
+        /// Whose.
+        host: Host,
+        /// What is damaged, and how.
+        why: String,
+    },
     /// The replica does not carry everything that the database holds. Purge nothing.
     #[error("the replica of {host} does not carry its tail: {why}")]
     Tail {

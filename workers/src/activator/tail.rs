@@ -72,6 +72,10 @@ impl Activator {
         Ok(Tail { txid, sha256, size })
     }
 
+    fn broken(&self, host: &Host, why: String) -> Error {
+        Error::Broken { host: host.clone(), why }
+    }
+
     fn behind(&self, host: &Host, why: String) -> Error {
         Error::Tail { host: host.clone(), why }
     }
@@ -98,12 +102,12 @@ impl Activator {
     /// the whole database is uploaded anew then, as the replica's next transaction, and proven again.
     ///
     /// # Errors
-    /// As [`Activator::prove_tail`]; [`Error::Litestream`] for a replica that does not restore, [`Error::Tail`] for a database
-    /// that is damaged and a replica that restores to another file also after it was renewed.
+    /// As [`Activator::prove_tail`]; [`Error::Broken`] for a database that is damaged, a replica that does not restore, and one
+    /// that restores to another file also after it was renewed.
     pub async fn rehearse(&self, host: &Host) -> Result<Rehearsed, Error> {
         let tail = self.prove_tail(host).await?;
         if let Err(damage) = self.check(host).await? {
-            return Err(self.behind(host, format!("the database itself is damaged: {}", damage.0)));
+            return Err(self.broken(host, format!("the database itself is damaged: {}", damage.0)));
         }
         let Some(differs) = self.differs(host, &tail).await? else { return Ok(Rehearsed { tail, renewed: None }) };
         crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
@@ -116,13 +120,19 @@ impl Activator {
         let tail = self.prove_tail(host).await?;
         match self.differs(host, &tail).await? {
             None => Ok(Rehearsed { tail, renewed: Some(differs) }),
-            Some(differs) => Err(self.behind(host, format!("uploaded anew, {differs}"))),
+            Some(differs) => Err(self.broken(host, format!("the replica is uploaded anew, and {differs}"))),
         }
     }
 
     /// How the replica, restored at a transaction, differs from the database of this tail.
     async fn differs(&self, host: &Host, tail: &Tail) -> Result<Option<String>, Error> {
-        let restored = self.restore_with(host, &format!("instances/{host}"), &tail.txid, Checks::None).await?;
+        let restored = self.restore_with(host, &format!("instances/{host}"), &tail.txid, Checks::None).await;
+        let restored = restored.map_err(|error| {
+            if let Error::Litestream { said, .. } = &error {
+                return self.broken(host, format!("the replica does not restore: {said}"));
+            }
+            error
+        })?;
         durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
         if (&restored.sha256, restored.size) == (&tail.sha256, tail.size) {
             return Ok(None);

@@ -6,14 +6,14 @@ use tokio_util::sync::CancellationToken;
 use super::JobContext;
 use crate::activator;
 use crate::chain::chain;
-use crate::mirror::{KeyJournal, Mirror, MirrorError, Observer, PassReport};
+use crate::mirror::{KeyJournal, Mirror, MirrorError, NotReady, Observer, PassReport};
 
 /// Why a step ends without its end.
 #[derive(Debug)]
 pub(super) enum Halt {
     /// Something holds it up, and is told.
     Held(Obstacle),
-    /// The worker stops: nothing is wrong, and the next run goes on at once.
+    /// The worker stops, or the job is to: nothing is wrong, and the next run goes on at once.
     Drained,
 }
 
@@ -28,13 +28,9 @@ impl Halt {
         Self::Held(Obstacle::lasting(code, message))
     }
 
-    /// What the box could not do. What runs and does not end is somebody's to end; the rest may be the store's moment.
+    /// What the box could not do.
     pub(super) fn of_box(code: &str, error: &activator::Error) -> Self {
-        if matches!(error, activator::Error::Hangs { .. } | activator::Error::Runs { .. }) {
-            Self::lasting(code, chain(error))
-        } else {
-            Self::passing(code, chain(error))
-        }
+        Self::Held(obstacle_of_box(code, error))
     }
 
     /// What a restore, or what was restored, was refused for: what litestream or SQLite refuses stays so until somebody looks.
@@ -59,6 +55,27 @@ impl From<MirrorError> for Halt {
             | MirrorError::Permanent { .. }
             | MirrorError::Journal(_)
             | MirrorError::Spill(_)) => Self::Held(obstacle_of(&error)),
+        }
+    }
+}
+
+/// What the box could not do. What runs and does not end is somebody's to end, and what is broken somebody's to mend; the
+/// rest may be the store's moment.
+pub(super) fn obstacle_of_box(code: &str, error: &activator::Error) -> Obstacle {
+    use activator::Error::{Broken, Hangs, Runs};
+    let permanent = matches!(error, Hangs { .. } | Runs { .. } | Broken { .. });
+    Obstacle { permanent, ..Obstacle::passing(code, chain(error)) }
+}
+
+/// Why a pass that ended well did not bring both sides together: `busy` says what it means that one side still changed.
+pub(super) fn obstacle_of_unready(why: &NotReady, busy: impl FnOnce() -> String) -> Obstacle {
+    match why {
+        NotReady::Busy => Obstacle::passing(why.code(), busy()),
+        NotReady::SourceEmpty { prefix } => {
+            Obstacle::passing(why.code(), format!("{prefix} holds no replica: does litestream run?"))
+        }
+        NotReady::SourceUnreadable { at, error } => {
+            Obstacle::lasting(why.code(), format!("what is to be copied cannot be listed ({at}): {}", chain(error)))
         }
     }
 }

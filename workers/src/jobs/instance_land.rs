@@ -26,6 +26,7 @@ use domain::queue::KindSpec;
 use serde_json::json;
 use sqlx::PgPool;
 
+use super::halt::obstacle_of_box;
 use super::instance_move::told;
 use super::{Done, Environment, Job, JobContext, JobError};
 use crate::activator;
@@ -81,7 +82,7 @@ impl InstanceLand {
         if let Some(activator) = activator
             && let Err(error) = activator.stop(&arrival.fall.host).await
         {
-            return self.hold(arrival, Obstacle::lasting("child_hangs", chain(&error))).await;
+            return self.hold(arrival, obstacle_of_box("child_hangs", &error)).await;
         }
         // Before anything is emptied, copied or restored: what does not open here would land without its child (M-120).
         if let Err(unopened) = self.opens(arrival) {

@@ -19,10 +19,9 @@ use domain::queue::KindSpec;
 use serde_json::json;
 use sqlx::PgPool;
 
-use super::halt::obstacle_of;
+use super::halt::{obstacle_of, obstacle_of_unready};
 use super::{Done, Environment, Job, JobContext, JobError};
-use crate::chain::chain;
-use crate::mirror::{Foreseen, Hindrance, Mirror, MirrorError, NotReady, Pair, Side};
+use crate::mirror::{Foreseen, Hindrance, Mirror, MirrorError, Pair, Side};
 use crate::node::NodeContext;
 
 /// Looks at what moves away from one box would copy.
@@ -100,15 +99,8 @@ impl InstanceRehearse {
     fn report(&self, seen: Foreseen, elapsed: Duration) -> Report {
         let obstacle = seen.hindrance.map(|hindrance| match hindrance {
             Hindrance::Error(error) => obstacle_of(&error),
-            Hindrance::NotReady(NotReady::SourceEmpty { prefix }) => {
-                Obstacle::passing("source_empty", format!("{prefix} holds no replica: does litestream run?"))
-            }
-            Hindrance::NotReady(NotReady::SourceUnreadable { at, error }) => Obstacle::lasting(
-                "source_unreadable",
-                format!("the replica cannot be listed ({at}): {}", chain(&error)),
-            ),
             // A look does not copy, so it is outrun by nobody.
-            Hindrance::NotReady(NotReady::Busy) => Obstacle::passing("busy", "the instance writes"),
+            Hindrance::NotReady(why) => obstacle_of_unready(&why, || "the instance writes".to_owned()),
         });
         Report {
             node: self.node.id(),

@@ -168,7 +168,8 @@ pub(super) async fn weigh(conn: &mut PgConnection, open: &Move, force: bool) -> 
 impl Weighed {
     /// Writes it beside a move that was just let be cut, and into the audit's detail.
     pub(super) async fn note(self, conn: &mut PgConnection, id: MoveId, detail: &mut Value) -> Result<(), Error> {
-        store::cut::note_freeze(conn, id, self.predicted, self.forced).await?;
+        let noted = store::cut::note_freeze(conn, id, self.predicted, self.forced).await?;
+        assert!(noted, "the same transaction let the move be cut, and its row is locked");
         if let Some(predicted) = self.predicted {
             detail["predicted_freeze_ms"] = u64::try_from(predicted.as_millis()).unwrap_or(u64::MAX).into();
         }

@@ -8,8 +8,6 @@ use crate::clock::Timestamp;
 use crate::ids::{MoveId, RegionCode};
 use crate::instances::freeze::{Act, Prediction};
 
-/// Moves that a prediction looks through: the newest of all.
-const LOOK: i64 = 500;
 /// Cuts that a prediction is made of: the newest of the two regions.
 const CUTS: i64 = 20;
 /// Rows of a journal that a prediction is divided by.
@@ -76,13 +74,13 @@ async fn middle(conn: &mut PgConnection, from: &RegionCode, to: &RegionCode) -> 
         r#"
         with cuts as (
             select m.id, m.cut_at, m.landed_at
-              from (select * from moves order by id desc limit $3) m
+              from moves m
              where m.from_region = $1
                and m.to_region = $2
                and m.landed_at is not null
                and m.cut_at is not null
              order by m.id desc
-             limit $4
+             limit $3
         )
         select id as "id: MoveId", cut_at as "cut_at!", landed_at as "landed_at!",
                (select count(*) from cuts) as "cuts!"
@@ -93,7 +91,6 @@ async fn middle(conn: &mut PgConnection, from: &RegionCode, to: &RegionCode) -> 
         "#,
         from.as_str(),
         to.as_str(),
-        LOOK,
         CUTS,
     )
     .fetch_optional(conn)

@@ -12,6 +12,7 @@ use crate::instances::landing::Landfall;
 use crate::instances::moves::Obstacle;
 use crate::instances::moves::store::read::tail;
 use crate::instances::{RouteStatus, jobs};
+use crate::lease::{Fence, Lease};
 use crate::nodes::SILENT_AFTER;
 
 /// What a box may serve: a record's host and region.
@@ -88,17 +89,18 @@ pub(in crate::instances) async fn take_over(
     Ok(done.rows_affected() == 1)
 }
 
-/// The landings of records that no box serves and that wait for a box which is silent, and their regions.
+/// The landings of records that no box serves and that wait for a box which is silent, each with the fence that it had, and
+/// their regions.
 ///
 /// Whether that box has a route is all the same: one that died in a landing has none once its record was pointed elsewhere,
 /// and its job is the only one that a landing there may have.
 pub(in crate::instances) async fn of_silent_boxes(
     conn: &mut PgConnection,
     limit: i64,
-) -> Result<Vec<(JobId, RegionCode)>, sqlx::Error> {
+) -> Result<Vec<(Lease, RegionCode)>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"
-        select w.id as "id: JobId", i.region as "region: RegionCode"
+        select w.id as "id: JobId", w.fence as "fence: Fence", i.region as "region: RegionCode"
           from instances i
           left join routes r on r.host = i.host
           left join nodes o on o.id = r.node_id
@@ -116,7 +118,7 @@ pub(in crate::instances) async fn of_silent_boxes(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.id, row.region)).collect())
+    Ok(rows.into_iter().map(|row| (Lease { job: row.id, fence: row.fence }, row.region)).collect())
 }
 
 /// The record is locked by the caller, so no other route of the host can appear in between.

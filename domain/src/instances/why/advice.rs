@@ -83,7 +83,8 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
         ),
         "tail_unproven" => format!(
             "See whether the object store of {from} answers {on_box}, and read litestream's log in instances/{host} of its \
-             data folder. Nothing is deleted before the proof, which is tried again every few seconds."
+             data folder. Nothing is deleted before the proof, which is tried again by itself. Where the database is damaged, or \
+             its replica does not restore, that does not help: `leasehold instance unstick {app} {host}`, and mend it there."
         ),
         "tail_not_staged" => format!(
             "See who else writes to instances/{host} or moves/{host}: nobody may. It is tried again every few seconds."

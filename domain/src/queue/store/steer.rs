@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use crate::ids::{JobId, QueueName};
+use crate::ids::QueueName;
 use crate::lease::{Lease, LeaseLost};
 use crate::queue::Error;
 
@@ -62,12 +62,14 @@ async fn look_again(
     .await
 }
 
-/// Gives jobs to other queues, but none that runs; the queues of those that it gave. Part of the caller's transaction.
+/// Gives jobs to other queues, but none that runs, or ran since it was read with this fence; the queues of those that it
+/// gave. Part of the caller's transaction.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn give(conn: &mut PgConnection, jobs: &[(JobId, QueueName)]) -> Result<Vec<QueueName>, sqlx::Error> {
-    let ids: Vec<_> = jobs.iter().map(|(id, _)| id.0).collect();
+pub async fn give(conn: &mut PgConnection, jobs: &[(Lease, QueueName)]) -> Result<Vec<QueueName>, sqlx::Error> {
+    let ids: Vec<_> = jobs.iter().map(|(read, _)| read.job.0).collect();
+    let fences: Vec<_> = jobs.iter().map(|(read, _)| read.fence.0).collect();
     let queues: Vec<_> = jobs.iter().map(|(_, queue)| queue.to_string()).collect();
     sqlx::query_scalar!(
         r#"
@@ -75,8 +77,8 @@ pub async fn give(conn: &mut PgConnection, jobs: &[(JobId, QueueName)]) -> Resul
            set queue = s.queue, revision = j.revision + 1
           from (
                select w.id, g.queue
-                 from unnest($1::uuid[], $2::text[]) as g (id, queue)
-                 join jobs w on w.id = g.id
+                 from unnest($1::uuid[], $2::bigint[], $3::text[]) as g (id, fence, queue)
+                 join jobs w on w.id = g.id and w.fence = g.fence
                 where w.state <> 'running'
                 order by w.id
                   for no key update of w
@@ -85,6 +87,7 @@ pub async fn give(conn: &mut PgConnection, jobs: &[(JobId, QueueName)]) -> Resul
         returning j.queue as "queue: QueueName"
         "#,
         &ids,
+        &fences,
         &queues,
     )
     .fetch_all(conn)

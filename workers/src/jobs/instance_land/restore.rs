@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Arrival, InstanceLand};
 use crate::activator::{self, Activator, Restored};
-use crate::jobs::halt::{Halt, pass_until};
+use crate::jobs::halt::{Halt, obstacle_of_unready, pass_until};
 use crate::jobs::instance_move::journal::MoveJournal;
 use crate::jobs::instance_move::told;
 use crate::jobs::{Done, JobError};
@@ -133,8 +133,8 @@ impl InstanceLand {
                 return Err(Halt::passing("staging_busy", message));
             }
             Outcome::NotReady(why) => {
-                let message = format!("the staging cannot be copied: {}", why.code());
-                return Err(Halt::passing(why.code(), message));
+                let busy = || "somebody writes to the staging or to the replica".to_owned();
+                return Err(Halt::Held(obstacle_of_unready(why, busy)));
             }
         }
         let newest = report.newest.map(|newest| newest.to_string());
@@ -204,7 +204,7 @@ impl InstanceLand {
         let (outcome, evidence) = match &ended {
             Ok(evidence) => ("done", evidence.clone()),
             Err(Halt::Held(held)) => ("failed", json!({"code": held.code, "message": held.message})),
-            Err(Halt::Drained) => ("cancelled", json!({"why": "the worker stops"})),
+            Err(Halt::Drained) => ("cancelled", json!({"why": "the worker stops, or the job is to"})),
         };
         if let Some(row) = row {
             let mut conn = self.connection().await?;

@@ -19,12 +19,16 @@ use serde_json::{Value, json};
 use super::journal::MoveJournal;
 use super::{InstanceMove, Turn, snooze, stands, told};
 use crate::activator::{Activator, Rehearsed};
-use crate::jobs::halt::{Halt, pass_until};
+use crate::jobs::halt::{Halt, obstacle_of_unready, pass_until};
 use crate::jobs::{JobContext, JobError};
 use crate::mirror::{Mirror, Outcome, Pair, PassReport, Unobserved};
 
 /// The wait before a step that failed is tried again. Short: the tenant holds its writes.
 const RETRY: Duration = Duration::from_secs(2);
+/// The wait where the proof found something broken.
+const BROKEN: Duration = Duration::from_secs(30);
+/// The step that proves the tail.
+const PROOF: &str = "prove_tail";
 
 impl InstanceMove {
     /// A ready move that was asked to cut by itself is cut now (M-127): the route is closed before the child ends, so what
@@ -100,7 +104,7 @@ impl InstanceMove {
     /// From the child's end to the purge's beginning: the tail, the final delta, and both recorded. `None`: go on.
     async fn prove(&self, found: &Move, activator: &Activator, context: &JobContext) -> Result<Option<Turn>, JobError> {
         crate::failpoint::hit("cut.before_proof", found.host.as_str()).await;
-        let proven = self.step(found, context, "prove_tail", async {
+        let proven = self.step(found, context, PROOF, async {
             let failed = |error| Halt::of_box("tail_unproven", &error);
             let local = activator.has_database(&found.host).map_err(failed)?;
             let proven = if local {
@@ -176,7 +180,7 @@ impl InstanceMove {
         match &report.outcome {
             Outcome::InSync => Ok(report),
             Outcome::WithinBars => Err(Halt::passing("busy", differs)),
-            Outcome::NotReady(why) => Err(Halt::passing(why.code(), differs)),
+            Outcome::NotReady(why) => Err(Halt::Held(obstacle_of_unready(why, || differs.to_owned()))),
         }
     }
 
@@ -204,11 +208,14 @@ impl InstanceMove {
             Err(Halt::Held(obstacle)) => {
                 let evidence = json!({"code": obstacle.code, "message": obstacle.message});
                 self.end_step(row, "failed", &evidence, context).await?;
+                // What is broken is read whole at every try: it is not read all the time.
+                let after = if obstacle.permanent && step == PROOF { BROKEN } else { RETRY };
                 self.note(found, context, obstacle).await?;
-                Ok(Err(snooze(RETRY)))
+                Ok(Err(snooze(after)))
             }
             Err(Halt::Drained) => {
-                self.end_step(row, "cancelled", &json!({"why": "the worker stops"}), context).await?;
+                let why = json!({"why": "the worker stops, or the job is to"});
+                self.end_step(row, "cancelled", &why, context).await?;
                 Ok(Err(snooze(Duration::ZERO)))
             }
         }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use domain::ids::{Host, MoveId};
 use domain::instances::moves::policy::{self, Bearing};
-use domain::instances::moves::{Move, Obstacle, Round, RoundEnd, RoundNumbers};
+use domain::instances::moves::{Move, Round, RoundEnd, RoundNumbers};
 use domain::queue::Progress;
 use serde_json::json;
 
-use crate::chain::chain;
+use crate::jobs::halt::obstacle_of_unready;
 use crate::jobs::{JobContext, JobError};
 use crate::mirror::{NotReady, Observer, Outcome, PassReport, RecordError, RoundProgress};
 use crate::runner::Level;
@@ -183,27 +183,17 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
         Outcome::InSync => ("in_sync", Some(numbers), over),
         Outcome::WithinBars => ("within_bars", Some(numbers), over),
         Outcome::NotReady(why) => {
-            let (message, permanent) = match why {
-                NotReady::Busy => (
-                    format!(
-                        "the instance writes faster than a round ends: after {} iterations {} keys ({} bytes) still differ",
-                        report.iterations,
-                        report.found.copies + report.found.deletes,
-                        report.found.copy_bytes
-                    ),
-                    false,
-                ),
-                NotReady::SourceEmpty { prefix } => (
-                    format!("{prefix} in the bucket of region {} holds no replica: does litestream run?", found.from),
-                    false,
-                ),
-                NotReady::SourceUnreadable { at, error } => {
-                    (format!("the replica in region {} cannot be listed ({at}): {}", found.from, chain(error)), true)
-                }
-            };
+            let obstacle = obstacle_of_unready(why, || {
+                format!(
+                    "the instance writes faster than a round ends: after {} iterations {} keys ({} bytes) still differ",
+                    report.iterations,
+                    report.found.copies + report.found.deletes,
+                    report.found.copy_bytes
+                )
+            });
             // Only a busy round listed both sides to the end.
             let numbers = matches!(why, NotReady::Busy).then_some(numbers);
-            ("not_ready", numbers, Some(Obstacle { permanent, ..Obstacle::passing(why.code(), message) }))
+            ("not_ready", numbers, Some(obstacle))
         }
     };
     RoundEnd { outcome, numbers, evidence: json!({}), obstacle, bearing: Bearing::Good }
