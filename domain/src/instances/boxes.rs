@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::Obstacle;
-use super::{Error, Refusal, store};
+use super::{Error, Refusal, RouteStatus, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::{db, nodes};
@@ -33,7 +33,8 @@ pub struct BoxRoute {
 
 /// Tells edges where the child of a route answers; `None`: nowhere. Returns whether that is new.
 ///
-/// Only a route that serves has an address: one that was closed meanwhile gets none.
+/// Only a route that serves has an address: one that was closed meanwhile gets none. One that answers is held up by nothing:
+/// the same write clears what [`note_start`] noted.
 ///
 /// # Errors
 /// Only the database's.
@@ -56,8 +57,10 @@ pub async fn publish_address(
     db::finish(tx, done).await
 }
 
-/// Notes on a route that serves why its child does not start, for the record's page; `None` where it runs. Returns whether
-/// that is new.
+/// Notes on a route that serves why its child does not start, for the record's page; `None` where nothing is known. Returns
+/// whether that is new.
+///
+/// One that is parked is held up by nothing, however late a start that failed is told.
 ///
 /// # Errors
 /// Only the database's.
@@ -67,7 +70,7 @@ pub async fn note_start(
     host: &Host,
     obstacle: Option<&Obstacle>,
 ) -> Result<bool, sqlx::Error> {
-    store::boxes::note_start(conn, node, host, obstacle).await
+    store::hold(conn, (host, node), RouteStatus::Serving, obstacle).await
 }
 
 /// Parks an instance, or lets it run again. Returns its region; a record that is so already is left alone.

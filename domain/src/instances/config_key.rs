@@ -6,7 +6,7 @@
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::Obstacle;
-use super::{Error, sealed, store};
+use super::{Error, RouteStatus, sealed, store};
 use crate::ids::{Host, InstanceId, NodeId, QueueName, RegionCode};
 use crate::lease::Lease;
 use crate::{db, queue};
@@ -47,7 +47,7 @@ pub async fn hand_on(
     let done = async {
         let region = store::region_of_node(&mut tx, node).await?;
         let place = store::landing::lock_place(&mut tx, id).await?;
-        store::landing::hold(&mut tx, host, node, Some(obstacle)).await?;
+        store::hold(&mut tx, (host, node), RouteStatus::Landing, Some(obstacle)).await?;
         let mut next = None;
         // A record that went elsewhere meanwhile is nobody's here: the next look says so.
         if let Some(region) = region.filter(|own| place.is_some_and(|place| place.region == *own)) {

@@ -217,7 +217,7 @@ pub async fn hold(
 ) -> Result<(), Error> {
     let mut tx = conn.begin().await?;
     let done = async {
-        store::landing::hold(&mut tx, host, node, obstacle).await?;
+        store::hold(&mut tx, (host, node), RouteStatus::Landing, obstacle).await?;
         queue::require_lease(&mut tx, lease).await?;
         Ok::<_, Error>(())
     }

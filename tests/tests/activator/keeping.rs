@@ -13,6 +13,8 @@ use workers::activator::{Identity, identity_in, keep};
 
 use crate::rig::{Rig, host, rows, told};
 
+mod keys;
+
 /// Longest wait for what the loop does within seconds.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -304,59 +306,4 @@ async fn an_instance_whose_database_is_gone_is_not_begun_anew() {
     assert!(matches!(unknown, Err(workers::activator::Error::Listing { .. })), "{unknown:?}");
     rig.server.faults().remove(rule);
     assert!(!rig.path(&lost, "app.db").exists() && rig.replica(&lost) == before);
-}
-
-/// A box whose key was lost or changed: the child waits, with its reason, and begins when the key is there.
-#[tokio::test]
-async fn a_child_whose_configuration_does_not_open_is_not_started_until_the_key_is_there() {
-    let mut kept = Kept::start().await;
-    let (key, other) = (tests::keys::BoxKey::generate(), tests::keys::BoxKey::generate());
-    // The door asks for a box with a key, and this one held it once.
-    let offers = "update nodes set capabilities = capabilities || '{\"config_key\": [\"age1\"]}'";
-    sqlx::query(offers).execute(kept.db.pool()).await.expect("offered");
-    let sealed = tests::keys::seal("the tenant's", &[&key]);
-    let waits = kept.place("waits.example", &[("TENANT_KEY", &sealed)]).await;
-    let held = async |kept: &Kept| {
-        let sql = "select held from routes where host = $1";
-        let found = sqlx::query_scalar::<_, Option<serde_json::Value>>(sql).bind(waits.as_str());
-        found.fetch_one(kept.db.pool()).await.expect("a route")
-    };
-    for (keys, why) in [(None, "holds no key"), (Some(other.keys.clone()), "sealed to none")] {
-        kept.rig.settings.config_key = keys;
-        kept.restart().await;
-        tests::wait::until("it says why", SOON, || async {
-            let held = held(&kept).await?;
-            let told = held["message"].as_str().is_some_and(|told| told.contains(why) && told.contains("TENANT_KEY"));
-            (told && held["code"] == "config_key" && held["permanent"] == true).then_some(())
-        })
-        .await;
-        assert!(kept.rig.activator.running(&waits).is_none() && !kept.rig.path(&waits, "app.db").exists());
-        assert!(!kept.rig.path(&waits, "litestream.json").exists(), "nothing at all was started for it");
-    }
-    // What is not to run waits for nothing.
-    let set = async |kept: &Kept, parked: bool| {
-        let (app, actor) = (AppName::new("acme").expect("a name"), Actor::System);
-        let done = instances::set_parked(&mut kept.db.session().await, &app, &waits, parked, actor).await;
-        done.expect("it is taken");
-    };
-    kept.end().await;
-    set(&kept, true).await;
-    assert_eq!(held(&kept).await, None);
-    kept.rig.settings.config_key = Some(key.keys.clone());
-    kept.restart().await;
-    set(&kept, false).await;
-    kept.until_served(&waits).await;
-    assert_eq!(told(kept.rig.activator.running(&waits).expect("it runs"))["TENANT_KEY"], "the tenant's");
-    // And one that a box took up again by itself.
-    kept.end().await;
-    kept.rig.activator.stop(&waits).await.expect("stopped");
-    kept.rig.settings.config_key = None;
-    kept.restart().await;
-    tests::wait::until("it says why", SOON, || async { held(&kept).await }).await;
-    kept.rig.settings.config_key = Some(key.keys.clone());
-    kept.restart().await;
-    kept.until_served(&waits).await;
-    tests::wait::until("nothing holds it up any more", SOON, || async { held(&kept).await.is_none().then_some(()) })
-        .await;
-    assert_eq!(tests::keys::files_with(kept.rig.folder.path(), &["the tenant's"]), Vec::<String>::new());
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use domain::db;
 use domain::ids::{Host, NodeId, RegionCode};
 use domain::instances::moves::Obstacle;
-use domain::instances::{self, BoxRoute, config_key};
+use domain::instances::{self, BoxRoute, config_key, sealed};
 use sqlx::PgPool;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -220,15 +220,18 @@ impl Keeper {
                     };
                     let error = match activator.start(&host, &env, permit).await {
                         Ok(started) => {
-                            // What is not told now is found by the next look.
+                            // What is not told now is found by the next look; what held the start up goes with it.
                             let _ = publish(&pool, node, &host, Some(started.address)).await;
                             None
                         }
-                        Err(error) => Some(error),
+                        Err(error) => {
+                            let waits_for = awaited_key(&activator, &env, &error);
+                            if let Err(error) = note_start(&pool, node, &host, waits_for.as_ref()).await {
+                                tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
+                            }
+                            Some(error)
+                        }
                     };
-                    if let Err(error) = note_start(&pool, node, &host, error.as_ref()).await {
-                        tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
-                    }
                     Done { host, began: error.is_none(), error }
                 });
             }
@@ -300,18 +303,21 @@ async fn may_start(pool: &PgPool, node: NodeId, host: &Host) -> Result<bool, any
     Ok(conn.done(may).await?)
 }
 
-/// Has the record's page say that its child waits for a key, and no longer once it runs. What else keeps a child from
-/// starting is told by the log alone, and changes nothing here.
-async fn note_start(pool: &PgPool, node: NodeId, host: &Host, error: Option<&Error>) -> Result<(), LookError> {
-    let obstacle = match error {
-        None => None,
-        Some(Error::ConfigKey { source, .. }) => {
-            Some(Obstacle::lasting(config_key::CODE, format!("its child does not start: {source}")))
-        }
-        Some(_) => return Ok(()),
+/// The key that a child which did not start waits for, told for its record's page. What else kept it from starting is told
+/// by the log alone: it may have come before the values were opened, so whether they open is asked anew.
+fn awaited_key(activator: &Activator, env: &BTreeMap<String, String>, error: &Error) -> Option<Obstacle> {
+    let unopened = if let Error::ConfigKey { source, .. } = error {
+        source.clone()
+    } else {
+        sealed::open(env, activator.config_key()).err()?
     };
+    Some(Obstacle::lasting(config_key::CODE, format!("its child does not start: {unopened}")))
+}
+
+/// Has the record's page say what a start waits for, or that it waits for nothing that the page tells.
+async fn note_start(pool: &PgPool, node: NodeId, host: &Host, waits_for: Option<&Obstacle>) -> Result<(), LookError> {
     let mut conn = db::session(pool).await?;
-    let changed = instances::note_start(&mut conn, node, host, obstacle.as_ref()).await?;
+    let changed = instances::note_start(&mut conn, node, host, waits_for).await?;
     Ok(conn.done(changed).await.map(drop)?)
 }
 

@@ -7,7 +7,6 @@ use sqlx::types::Json;
 
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::instances::boxes::BoxRoute;
-use crate::instances::moves::Obstacle;
 
 /// Every route of a box, by host. All of them, or an error: a part would look like routes that are gone (M-122).
 ///
@@ -84,11 +83,14 @@ pub(in crate::instances) async fn publish(
     let done = sqlx::query!(
         r#"
         update routes
-           set address = $3
+           set address = $3,
+               -- What answers waits for nothing. In the same write: a worker that dies behind it leaves nothing to clear.
+               held = case when $3::text is null then held end,
+               held_since = case when $3::text is null then held_since end
          where host = $2
            and node_id = $1
            and status = 'serving'
-           and address is distinct from $3
+           and (address is distinct from $3 or $3::text is not null and held is not null)
         "#,
         node.0,
         host.as_str(),
@@ -126,35 +128,6 @@ pub(in crate::instances) async fn set_parked(
         .execute(conn)
         .await?;
     Ok(())
-}
-
-pub(in crate::instances) async fn note_start(
-    conn: &mut PgConnection,
-    node: NodeId,
-    host: &Host,
-    obstacle: Option<&Obstacle>,
-) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
-        r#"
-        update routes
-           set held = $3,
-               held_since = case
-                                when $3::jsonb is null then null
-                                when held ->> 'code' = $3::jsonb ->> 'code' then held_since
-                                else (select lh_now())
-                            end
-         where host = $2
-           and node_id = $1
-           and status = 'serving'
-           and held is distinct from $3
-        "#,
-        node.0,
-        host.as_str(),
-        obstacle.map(|obstacle| serde_json::json!(obstacle)),
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }
 
 pub(in crate::instances) async fn forget_start(conn: &mut PgConnection, host: &Host) -> Result<(), sqlx::Error> {

@@ -242,34 +242,6 @@ pub(in crate::instances) async fn keep_until(
     Ok(())
 }
 
-pub(in crate::instances) async fn hold(
-    conn: &mut PgConnection,
-    host: &Host,
-    node: NodeId,
-    obstacle: Option<&Obstacle>,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        r#"
-        update routes
-           set held = $3,
-               held_since = case
-                                when $3::jsonb is null then null
-                                when held ->> 'code' = $3::jsonb ->> 'code' then held_since
-                                else (select lh_now())
-                            end
-         where host = $1
-           and node_id = $2
-           and status = 'landing'
-        "#,
-        host.as_str(),
-        node.0,
-        obstacle.map(|obstacle| serde_json::json!(obstacle)),
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// The moves of a record that landed in this region and whose staging is left.
 pub(in crate::instances) async fn staged(
     conn: &mut PgConnection,

@@ -10,6 +10,7 @@ use super::NewInstance;
 use super::edges::{EdgeBox, EdgeRoute, EdgesDocument, MAX_HOSTS};
 use super::moves::{Obstacle, StoredState};
 use super::record::{InstanceKind, Record, RecordHeld, RecordMove, Role};
+use super::route::RouteStatus;
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::nodes::{self, Bucket};
@@ -246,4 +247,48 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
         unserved,
         partial,
     }))
+}
+
+/// Notes on a box's route what holds it up, `None` clears it; since when is kept while the code is the same. Returns whether
+/// that is new.
+///
+/// What is parked does not start, so nothing holds its start up. The record is locked before that is asked: whoever parks it
+/// is waited for, or waits.
+pub(super) async fn hold(
+    conn: &mut PgConnection,
+    (host, node): (&Host, NodeId),
+    status: RouteStatus,
+    obstacle: Option<&Obstacle>,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        r#"
+        with record as (
+                 select id
+                   from instances
+                  where host = $2
+                    and not ($4 = 'serving' and parked)
+                    for share
+             )
+        update routes r
+           set held = $3,
+               held_since = case
+                                when $3::jsonb is null then null
+                                when r.held ->> 'code' = $3::jsonb ->> 'code' then r.held_since
+                                else (select lh_now())
+                            end
+          from record i
+         where r.instance_id = i.id
+           and r.host = $2
+           and r.node_id = $1
+           and r.status = $4
+           and r.held is distinct from $3
+        "#,
+        node.0,
+        host.as_str(),
+        obstacle.map(|obstacle| serde_json::json!(obstacle)),
+        status.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
