@@ -29,10 +29,20 @@ pub(super) async fn taker(
     Ok(store::config_key::next_holder(conn, region, node).await?.unwrap_or(node))
 }
 
+/// The box that a landing was handed on to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Next {
+    /// Which.
+    pub node: NodeId,
+    /// Whether it tried before: the first round is over.
+    pub tried: bool,
+}
+
 /// Notes that a box could not open the values of a record that it lands, and hands the landing on to the next box of the
-/// region that is heard and holds a key; `None` where there is no other. Going on from box to box, the turn comes back.
+/// region that is heard and holds a key; `None` where there is no other, or where the landing is not this box's any more.
+/// Going on from box to box, the turn comes back.
 ///
-/// One transaction: what holds the landing up, the route, the job's queue.
+/// One transaction: what holds the landing up and who tried, the route, the job's queue.
 ///
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
@@ -42,21 +52,25 @@ pub async fn hand_on(
     (id, host): (InstanceId, &Host),
     node: NodeId,
     obstacle: &Obstacle,
-) -> Result<Option<NodeId>, Error> {
+) -> Result<Option<Next>, Error> {
     let mut tx = conn.begin().await?;
     let done = async {
         let region = store::region_of_node(&mut tx, node).await?;
         let place = store::landing::lock_place(&mut tx, id).await?;
+        let mut tried = store::config_key::tried(&mut tx, host).await?;
+        if !tried.contains(&node) {
+            tried.push(node);
+        }
         store::hold(&mut tx, (host, node), RouteStatus::Landing, Some(obstacle)).await?;
         let mut next = None;
         // A record that went elsewhere meanwhile is nobody's here: the next look says so.
         if let Some(region) = region.filter(|own| place.is_some_and(|place| place.region == *own)) {
-            next = store::config_key::next_holder(&mut tx, &region, node).await?;
             // No serial: edges are told of what serves alone, and the next box hears of it by the job.
-            if let Some(other) = next
-                && store::config_key::hand_route(&mut tx, host, (node, other)).await?
+            if let Some(other) = store::config_key::next_holder(&mut tx, &region, node).await?
+                && store::config_key::hand_route(&mut tx, host, (node, other), &tried).await?
             {
                 queue::hand_to(&mut tx, lease, &QueueName::of_node(other)).await?;
+                next = Some(Next { node: other, tried: tried.contains(&other) });
             }
         }
         queue::require_lease(&mut tx, lease).await?;

@@ -173,6 +173,32 @@ async fn a_landing_that_no_box_opens_comes_back_to_each_and_lands_where_the_key_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_landing_asks_each_box_of_the_region_once_before_it_pauses() {
+    // Each pause of the first round would be a part of the freeze.
+    let (right, keys) = (BoxKey::generate(), [(); 3].map(|()| BoxKey::generate()));
+    let fleet = sealed(Some(&keys[0]), &right).await;
+    let mut others = Vec::new();
+    for (name, key) in ["uk-2", "uk-3"].into_iter().zip(&keys[1..]) {
+        others.push(fleet.register(holding(fleet.config(name, "uk"), Some(key))).await.expect("another box"));
+    }
+    let id = flip(&fleet).await;
+    for other in &others {
+        nodes::seen(&mut *fleet.conn().await, other.id()).await.expect("an answer");
+    }
+    for node in [&fleet.uk, &others[0]] {
+        assert_eq!(fleet.run(node).await.snoozed(), Duration::ZERO, "another has not tried yet");
+    }
+    for node in [&others[1], &fleet.uk, &others[0]] {
+        assert!(!fleet.run(node).await.snoozed().is_zero(), "each has tried");
+        untouched(&fleet, node, id).await;
+        fleet.pass_time(Duration::from_secs(5)).await;
+    }
+    let opens = fleet.register(holding(fleet.config("uk-3", "uk"), Some(&right))).await.expect("it starts again");
+    assert_eq!(fleet.run(&opens).await.result()["landed"], true);
+    assert_eq!((told(&opens), held(&fleet).await.0), (PLAIN.to_owned(), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_new_record_whose_configuration_does_not_open_gets_no_empty_database() {
     let (right, wrong) = (BoxKey::generate(), BoxKey::generate());
     let mut fleet = Fleet::start_with(|config| holding(config, Some(&wrong))).await;

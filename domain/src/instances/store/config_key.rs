@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use crate::ids::{Host, InstanceId, NodeId, RegionCode};
+use crate::instances::config_key::CODE;
 use crate::nodes::SILENT_AFTER;
 
 pub(in crate::instances) async fn env(
@@ -64,17 +65,42 @@ pub(in crate::instances) async fn next_holder(
     .await
 }
 
-/// Gives the route of a landing to another box. What holds it up stays told until that one gets on.
+/// The boxes that could not open the values of a record, in the order of their first try: at most those of a region.
+pub(in crate::instances) async fn tried(conn: &mut PgConnection, host: &Host) -> Result<Vec<NodeId>, sqlx::Error> {
+    let tried = sqlx::query_scalar!(
+        r#"
+        select coalesce(held -> 'tried', '[]') as "tried!: Json<Vec<NodeId>>"
+          from routes
+         where host = $1
+           and held ->> 'code' = $2
+        "#,
+        host.as_str(),
+        CODE,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(tried.map(|tried| tried.0).unwrap_or_default())
+}
+
+/// Gives the route of a landing to another box. What holds it up stays told until that one gets on, and beside it who tried.
 pub(in crate::instances) async fn hand_route(
     conn: &mut PgConnection,
     host: &Host,
     (from, to): (NodeId, NodeId),
+    tried: &[NodeId],
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
-        "update routes set node_id = $3 where host = $1 and node_id = $2 and status = 'landing'",
+        r#"
+        update routes
+           set node_id = $3, held = held || jsonb_build_object('tried', $4::jsonb)
+         where host = $1
+           and node_id = $2
+           and status = 'landing'
+        "#,
         host.as_str(),
         from.0,
         to.0,
+        serde_json::json!(tried),
     )
     .execute(conn)
     .await?;

@@ -33,8 +33,8 @@ impl InstanceLand {
         conn.done(()).await.map_err(anyhow::Error::new)?;
         Ok(Done::Snooze {
             after: match next {
-                // The first round goes without a pause.
-                Some(_) if !again => Duration::ZERO,
+                // The first round goes without a pause: the instance is frozen all the while.
+                Some(next) if !next.tried => Duration::ZERO,
                 Some(_) => RETRY,
                 None => HELD,
             },
