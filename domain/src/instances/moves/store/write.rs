@@ -9,6 +9,7 @@ use sqlx::types::Json;
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
 use crate::instances::moves::policy::Movable;
+use crate::instances::moves::store::read::movable;
 use crate::instances::moves::{MoveState, Status, StoredState, Wish};
 use crate::instances::record::{InstanceKind, Role};
 use crate::instances::sealed;
@@ -60,23 +61,15 @@ pub(in crate::instances::moves) async fn lock_record(
     app: &AppName,
     host: &Host,
 ) -> Result<Option<LockedRecord>, sqlx::Error> {
-    sqlx::query_as!(
-        LockedRecord,
-        r#"
-        select i.id as "id: InstanceId", i.kind as "kind: InstanceKind", i.backing, i.role as "role: Role", i.placement,
-               i.pool, i.hibernate, i.region as "region: RegionCode",
-               i.env as "env: Json<BTreeMap<String, String>>", i.revision,
-               (select r.node_id from routes r where r.host = i.host) as "node: NodeId"
-          from instances i
-         where i.app = $1
-           and i.host = $2
-           for no key update of i
-        "#,
+    // Read behind the lock, so what another verb wrote meanwhile is seen, its route too.
+    sqlx::query!(
+        "select id from instances where app = $1 and host = $2 for no key update",
         app.as_str(),
         host.as_str(),
     )
-    .fetch_optional(conn)
-    .await
+    .fetch_optional(&mut *conn)
+    .await?;
+    movable(conn, app, host).await
 }
 
 /// The record of a move, locked.
