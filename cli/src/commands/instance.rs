@@ -128,53 +128,52 @@ pub(crate) struct List {
 }
 
 pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
-    if let Command::Seal(args) = command {
-        return seal::run(context, &args);
-    }
-    let api = context.api()?;
     match command {
-        Command::Create(create) => {
-            let new = NewInstance {
-                kind: create.kind,
-                env: create.env_file.as_deref().map(environment::read).transpose()?.unwrap_or_default(),
-                ..NewInstance::new(create.host, create.region)
-            };
-            let key = create.idempotency_key.as_deref();
-            let answer = runtime::run(
-                api.call_about(&app_of(&create.app), |client| client.create_instance(&create.app, &new, key)),
-            )?;
-            context.output.show(&answer.value, described)?;
-        }
-        Command::Seal(_) => unreachable!("it needs no API, and is over"),
-        Command::List(list) => {
-            let page = runtime::run(api.call_about(&app_of(&list.app), |client| {
-                client.instances(&list.app, list.limit, list.cursor.as_deref())
-            }))?;
-            context.output.page(&page, "no instances", |instances| {
-                table(
-                    &["host", "kind", "region", "observed", "move", "revision"],
-                    instances.iter().map(|it| {
-                        let moving =
-                            it.moving.as_ref().map_or_else(|| "-".to_owned(), |it| format!("{} {}", it.state, it.to));
-                        let observed = or_dash(it.observed_region.as_deref().unwrap_or_default());
-                        [it.host.clone(), it.kind.clone(), it.region.clone(), observed, moving, it.revision.to_string()]
-                    }),
-                )
-            })?;
-        }
-        Command::Show(of) => show(context, &api, &of)?,
-        Command::Move(args) => return moves::begin(context, &api, args),
-        Command::Cut(args) => return moves::cut(context, &api, &args),
-        Command::Abort(args) => return moves::abort(context, &api, &args),
-        Command::Unstick(args) => return rescue::unstick(context, &api, args),
-        Command::Point(args) => return rescue::point(context, &api, args),
-        Command::Moves(of) => moves::list(context, &api, &of)?,
-        Command::Park(of) => standing::park(context, &api, &of, true)?,
-        Command::Wake(of) => standing::park(context, &api, &of, false)?,
-        Command::Why(of) => standing::why(context, &api, &of)?,
-        Command::Receipt(args) => receipt::show(context, &api, &args.of, args.id)?,
+        // Alone without the API.
+        Command::Seal(args) => return seal::run(context, &args),
+        Command::Create(args) => create(context, &context.api()?, args)?,
+        Command::List(args) => list(context, &context.api()?, &args)?,
+        Command::Show(of) => show(context, &context.api()?, &of)?,
+        Command::Move(args) => return moves::begin(context, &context.api()?, args),
+        Command::Cut(args) => return moves::cut(context, &context.api()?, &args),
+        Command::Abort(args) => return moves::abort(context, &context.api()?, &args),
+        Command::Unstick(args) => return rescue::unstick(context, &context.api()?, args),
+        Command::Point(args) => return rescue::point(context, &context.api()?, args),
+        Command::Moves(of) => moves::list(context, &context.api()?, &of)?,
+        Command::Park(of) => standing::park(context, &context.api()?, &of, true)?,
+        Command::Wake(of) => standing::park(context, &context.api()?, &of, false)?,
+        Command::Why(of) => standing::why(context, &context.api()?, &of)?,
+        Command::Receipt(args) => receipt::show(context, &context.api()?, &args.of, args.id)?,
     }
     Ok(Exit::Ok)
+}
+
+fn create(context: &Context, api: &Api, create: Create) -> anyhow::Result<()> {
+    let new = NewInstance {
+        kind: create.kind,
+        env: create.env_file.as_deref().map(environment::read).transpose()?.unwrap_or_default(),
+        ..NewInstance::new(create.host, create.region)
+    };
+    let key = create.idempotency_key.as_deref();
+    let answer =
+        runtime::run(api.call_about(&app_of(&create.app), |client| client.create_instance(&create.app, &new, key)))?;
+    context.output.show(&answer.value, described)
+}
+
+fn list(context: &Context, api: &Api, list: &List) -> anyhow::Result<()> {
+    let page = runtime::run(
+        api.call_about(&app_of(&list.app), |client| client.instances(&list.app, list.limit, list.cursor.as_deref())),
+    )?;
+    context.output.page(&page, "no instances", |instances| {
+        table(
+            &["host", "kind", "region", "observed", "move", "revision"],
+            instances.iter().map(|it| {
+                let moving = it.moving.as_ref().map_or_else(|| "-".to_owned(), |it| format!("{} {}", it.state, it.to));
+                let observed = or_dash(it.observed_region.as_deref().unwrap_or_default());
+                [it.host.clone(), it.kind.clone(), it.region.clone(), observed, moving, it.revision.to_string()]
+            }),
+        )
+    })
 }
 
 /// As a refusal names them.

@@ -42,7 +42,7 @@ pub mod why;
 pub use boxes::{BoxRoute, box_routes, may_start, note_start, publish_address, set_parked};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use landing::{Landfall, Landing, land, requeue_landings};
-pub use new::NewInstance;
+pub use new::{NewInstance, check_variable};
 pub use receipt::Receipt;
 pub use record::RecordHeld;
 pub use record::{InstanceKind, Record, RecordMove, Role};

@@ -83,14 +83,8 @@ impl NewInstance {
         if self.env.len() > MAX_ENV {
             return invalid("env", "at most 200 variables");
         }
-        if !self.env.keys().all(|name| is_variable(name)) {
-            return invalid("env", "a name has 1 to 255 letters, digits and underscores and begins with no digit");
-        }
-        if self.env.keys().any(|name| is_the_boxs(name)) {
-            return invalid(
-                "env",
-                "CARLOS_REGION, LD_PRELOAD, LD_LIBRARY_PATH and LEASEHOLD_* are set by the box alone",
-            );
+        if let Some(rule) = self.env.keys().find_map(|name| check_variable(name).err()) {
+            return invalid("env", rule);
         }
         if self.env.values().any(|value| value.contains('\0')) {
             return invalid("env", "a value holds no NUL");
@@ -105,6 +99,20 @@ impl NewInstance {
         if self.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_ENV_BYTES {
             return invalid("env", "at most 65536 bytes of names and values");
         }
+        Ok(())
+    }
+}
+
+/// Whether an environment may name a variable so.
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn check_variable(name: &str) -> Result<(), &'static str> {
+    if !is_variable(name) {
+        Err("a name has 1 to 255 letters, digits and underscores and begins with no digit")
+    } else if is_the_boxs(name) {
+        Err("CARLOS_REGION, LD_PRELOAD, LD_LIBRARY_PATH and LEASEHOLD_* are set by the box alone")
+    } else {
         Ok(())
     }
 }

@@ -254,7 +254,10 @@ async fn a_sealed_value_is_a_line_of_an_environment_file_and_needs_no_api() {
     let json = seal("hunter2", &[&to[..], &["--json"]].concat()).await;
     let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
     assert!(json["name"] == "TENANT_KEY" && json["value"].as_str().is_some_and(|value| value.starts_with("age:")));
-    for wrong in [&["TENANT_KEY"][..], &["TENANT_KEY", "--to", "age1nobody"], &["A=B", "--to", &first.recipient]] {
+    let (to, long) = ("--to", "A".repeat(256));
+    let names = ["A=B", "1A", "LEASEHOLD_X", &long].map(|name| [name, to, &first.recipient]);
+    let missing = [&["TENANT_KEY"][..], &["TENANT_KEY", to, "age1nobody"]];
+    for wrong in missing.into_iter().chain(names.iter().map(|args| &args[..])) {
         let done = seal("hunter2", wrong).await;
         assert_eq!(done.status.code(), Some(2), "{wrong:?}");
         assert!(!format!("{}{}", done.stdout, done.stderr).contains("hunter2"));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use domain::instances::check_variable;
 use domain::instances::sealed::{self, Recipient};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -30,9 +31,9 @@ pub(crate) struct Seal {
     to: Vec<Recipient>,
 }
 
+/// Before the value is read: what the door refuses need not be sealed.
 fn variable(name: &str) -> Result<String, &'static str> {
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if is_name { Ok(name.to_owned()) } else { Err("a name has letters, digits and underscores") }
+    check_variable(name).map(|()| name.to_owned())
 }
 
 /// Prints the line of an environment file.
@@ -54,6 +55,16 @@ fn without_end(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_the_door_refuses_is_refused_before_anything_is_sealed() {
+        for wrong in ["", "A=B", "1A", "LEASEHOLD_X", "CARLOS_REGION", "LD_PRELOAD", &"A".repeat(256)] {
+            assert!(variable(wrong).is_err(), "{wrong}");
+        }
+        for right in ["A", "_1", "tenant_KEY", &"A".repeat(255)] {
+            assert_eq!(variable(right).as_deref(), Ok(right));
+        }
+    }
 
     #[test]
     fn one_newline_at_the_end_is_not_the_values() {
