@@ -16,6 +16,7 @@ use age::x25519;
 use age::{Decryptor, Encryptor};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// How every sealed value begins. No other value may.
@@ -89,7 +90,7 @@ pub fn seal(recipients: &[Recipient], plain: &SecretString) -> String {
 
 /// The identities of a box. Printed as their recipients.
 #[derive(Clone)]
-pub struct Keys(Arc<[x25519::Identity]>);
+pub struct Keys(Arc<Vec<x25519::Identity>>);
 
 /// Why a text holds no identities. Nothing of it is quoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -111,18 +112,19 @@ impl Keys {
     /// # Errors
     /// [`NoKeys`].
     pub fn parse(text: &str) -> Result<Self, NoKeys> {
-        let mut found = Vec::new();
+        // Never moved: an identity wipes the place where it ends, and no other.
+        let mut found = Vec::with_capacity(MAX_KEYS);
         for (index, line) in text.lines().map(str::trim).enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            found.push(line.parse::<x25519::Identity>().map_err(|_| NoKeys::Line(index + 1))?);
+            let identity = line.parse::<x25519::Identity>().map_err(|_| NoKeys::Line(index + 1))?;
+            if found.len() == MAX_KEYS {
+                return Err(NoKeys::TooMany);
+            }
+            found.push(identity);
         }
-        match found.len() {
-            0 => Err(NoKeys::Empty),
-            1..=MAX_KEYS => Ok(Self(found.into())),
-            _ => Err(NoKeys::TooMany),
-        }
+        if found.is_empty() { Err(NoKeys::Empty) } else { Ok(Self(Arc::new(found))) }
     }
 
     /// Whom tenants seal to, one for each identity.
@@ -140,9 +142,10 @@ impl Keys {
             Err(age::DecryptError::NoMatchingKeys) => return Err(Fault::OthersKey),
             Err(_) => return Err(Fault::Damaged),
         };
-        let mut bytes = Vec::new();
+        // All its room at once, and wiped: one that grew would leave a copy of the value at each place that it had.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(file.len()));
         plain.read_to_end(&mut bytes).map_err(|_| Fault::Damaged)?;
-        match String::from_utf8(bytes) {
+        match std::str::from_utf8(&bytes) {
             Ok(text) if !text.contains('\0') => Ok(text.into()),
             Ok(_) | Err(_) => Err(Fault::NotText),
         }

@@ -6,10 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use domain::instances::sealed::{Keys, NoKeys};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::zeroize::Zeroizing;
 
 /// A key file is small, bytes: with its comments, eight identities are a few hundred.
 const MAX_BYTES: u64 = 64 << 10;
+/// Room for the largest, and for the read that finds its end.
+const ROOM: usize = 65 << 10;
 /// What the owner alone may have.
 const OTHERS: u32 = 0o077;
 
@@ -60,11 +62,11 @@ pub fn read_config_key(path: &Path) -> Result<Keys, ConfigKeyError> {
     if mode & OTHERS != 0 {
         return Err(ConfigKeyError::Open { path: path.to_owned(), mode });
     }
-    let mut text = String::new();
+    // All its room at once, and wiped: one that grew would leave a copy of the keys at each place that it had.
+    let mut text = Zeroizing::new(String::with_capacity(ROOM));
     file.by_ref().take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-    let text = SecretString::from(text);
-    if text.expose_secret().len() as u64 > MAX_BYTES {
+    if text.len() as u64 > MAX_BYTES {
         return Err(unreadable(io::Error::other(format!("it is larger than {MAX_BYTES} bytes"))));
     }
-    Keys::parse(text.expose_secret()).map_err(|source| ConfigKeyError::Malformed { path: path.to_owned(), source })
+    Keys::parse(&text).map_err(|source| ConfigKeyError::Malformed { path: path.to_owned(), source })
 }
