@@ -183,6 +183,9 @@ async fn a_landing_that_is_held_up_is_a_problem_of_every_page_and_a_finished_mov
             assert!(text.contains(word), "{path}: {word}: {text}");
         }
     }
+    fleet.sql("update remains set purge_began_at = '2026-03-15T03:00:10Z', deleted_keys = 7").await;
+    let text = plain(&visitor.get(PAGE).await.text);
+    assert!(text.contains("being purged since 2026-03-15 03:00:10 UTC: 7 keys so far"), "{text}");
     let moves = visitor.get("/moves").await.text;
     assert!(moves.contains(&format!("href=\"/moves/{id}\"")) && plain(&moves).contains("landed"), "{moves}");
     assert_eq!(visitor.get("/moves/nothing").await.status, 404);

@@ -180,11 +180,13 @@ pub(super) fn receipt(receipt: &Receipt) -> Vec<Fact> {
     }
     facts.push(Fact::plain("Staging deleted", moment(it.staging_deleted_at)));
     if let Some(old) = &receipt.old_replica {
-        let what = match (old.superseded_at, old.purged_at, old.keep_until) {
+        let keys = old.deleted.keys;
+        let what = match (old.superseded_at, old.purged_at, old.purge_began_at, old.keep_until) {
             (Some(at), ..) => format!("the instance's own again since {}", moment(Some(at))),
-            (None, Some(at), _) => format!("purged {}: {} keys", moment(Some(at)), old.deleted.keys),
-            (None, None, Some(until)) => format!("kept until {}", moment(Some(until))),
-            (None, None, None) => "kept until the target serves, and then for a while".to_owned(),
+            (None, Some(at), ..) => format!("purged {}: {keys} keys", moment(Some(at))),
+            (None, None, Some(at), _) => format!("being purged since {}: {keys} keys so far", moment(Some(at))),
+            (None, None, None, Some(until)) => format!("kept until {}", moment(Some(until))),
+            (None, None, None, None) => "kept until the target serves, and then for a while".to_owned(),
         };
         facts.push(Fact::plain(
             "Old replica",
