@@ -60,7 +60,8 @@ impl Mirror {
     /// target proves nothing. Copies and deletes nothing.
     ///
     /// # Errors
-    /// [`MirrorError::Cancelled`]; everything else is told as a [`Hindrance`].
+    /// [`MirrorError::Cancelled`], and [`MirrorError::Spill`] where what was found cannot be read back from the disk; what the
+    /// stores refuse is told as a [`Hindrance`].
     pub async fn foresee(&self, cancel: &CancellationToken) -> Result<Foreseen, MirrorError> {
         let counted = |place: &Place| Place { store: place.store.counted(), bucket: place.bucket.clone() };
         let (source, target) = (counted(&self.source), counted(&self.target));
