@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use domain::audit::Actor;
 use domain::ids::MoveId;
-use domain::instances::{self, NewInstance, Refusal};
+use domain::instances::moves::Obstacle;
+use domain::instances::{self, NewInstance, Refusal, config_key};
 use domain::nodes::{self, Capabilities, NodeSpec};
 use tests::keys::{BoxKey, files_with, seal};
 use workers::node::{NodeConfig, NodeContext};
@@ -196,6 +197,24 @@ async fn a_landing_asks_each_box_of_the_region_once_before_it_pauses() {
     let opens = fleet.register(holding(fleet.config("uk-3", "uk"), Some(&right))).await.expect("it starts again");
     assert_eq!(fleet.run(&opens).await.result()["landed"], true);
     assert_eq!((told(&opens), held(&fleet).await.0), (PLAIN.to_owned(), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_landing_that_is_no_longer_the_boxs_is_handed_to_nobody() {
+    let (right, keys) = (BoxKey::generate(), [BoxKey::generate(), BoxKey::generate()]);
+    let fleet = sealed(Some(&keys[0]), &right).await;
+    let second = fleet.register(holding(fleet.config("uk-2", "uk"), Some(&keys[1]))).await.expect("another box");
+    let id = flip(&fleet).await;
+    nodes::seen(&mut *fleet.conn().await, second.id()).await.expect("an answer");
+    assert_eq!(fleet.run(&fleet.uk).await.snoozed(), Duration::ZERO);
+    let lease = fleet.lease(&second).await.expect("it is the second one's").lease;
+    fleet.sql("update routes set status = 'serving', held = null, held_since = null").await;
+    let (record, obstacle) = (fleet.read_move(id).await.instance, Obstacle::lasting(config_key::CODE, "it is closed"));
+    let mut conn = fleet.conn().await;
+    let next = config_key::hand_on(&mut conn, lease, (record, &host(HOST)), second.id(), &obstacle).await;
+    assert_eq!(next.expect("an answer"), None);
+    let (why, node, _) = held(&fleet).await;
+    assert_eq!((why, node), (None, second.id()), "nothing is written of it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
