@@ -148,7 +148,7 @@ pub(super) fn answer(caller: &Caller, record: Record) -> Response {
 
 /// The record as this caller may see it. An environment holds its tenant's secrets: who may not write it sees the names
 /// alone.
-fn shown(caller: &Caller, mut record: Record) -> Record {
+pub(super) fn shown(caller: &Caller, mut record: Record) -> Record {
     if !caller.may(Permission::InstancesWrite) {
         record.env.iter_mut().flatten().for_each(|(_, value)| *value = REDACTED.to_owned());
     }

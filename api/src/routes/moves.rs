@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
 use wire::{Code, CutRequest, Move, MoveReceipt, MoveRehearsal, MoveRequest, MoveStep, MoveView, Page, Problem};
 
-use super::instances::visible;
+use super::instances::{shown, visible};
 use crate::door::auth::Caller;
 use crate::door::body::Body;
 use crate::door::failure::Failure;
@@ -62,17 +62,18 @@ pub(super) async fn start(
         freeze_budget: freeze_budget.map(|seconds| Duration::from_secs(seconds.into())),
     };
     if dry_run {
-        return super::rehearsals::rehearse(&app, &owner, &host, &region, wish).await;
+        let told = super::rehearsals::rehearse(&app, &owner, &host, &region, wish).await;
+        return with_record(&app, &caller, (&owner, &host), told).await;
     }
     let begin = || start_once(&app, &caller, &owner, &host, &region, wish);
-    with_record(&app, &owner, &host, domain::db::retry_races(begin, Failure::is_race).await).await
+    with_record(&app, &caller, (&owner, &host), domain::db::retry_races(begin, Failure::is_race).await).await
 }
 
-/// A refusal by the move's state shows the record as it is.
+/// A refusal by the move's state shows the record as it is, as its caller may see it.
 pub(super) async fn with_record(
     app: &App,
-    owner: &AppName,
-    host: &Host,
+    caller: &Caller,
+    (owner, host): (&AppName, &Host),
     told: Result<Response, Failure>,
 ) -> Result<Response, Failure> {
     let by_state = |code| {
@@ -92,7 +93,7 @@ pub(super) async fn with_record(
         Err(failure) if by_state(failure.code()) => {
             let mut conn = domain::db::session(app.pool()).await?;
             let record = instances::get(&mut conn, owner, host).await?;
-            Err(failure.with_current(record.map(|record| serde_json::json!(record))))
+            Err(failure.with_current(record.map(|record| serde_json::json!(shown(caller, record)))))
         }
         told => told,
     }
@@ -177,7 +178,7 @@ async fn steer(
         let done = conn.done(done).await?;
         Ok(accepted(app, done.id, done.queue.as_ref(), &done.moving, &done.record))
     };
-    with_record(app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+    with_record(app, caller, (&owner, &host), domain::db::retry_races(act, Failure::is_race).await).await
 }
 
 /// The answer to a verb that was taken: the record's move, where it can be watched, and the record's revision.

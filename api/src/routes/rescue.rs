@@ -53,7 +53,7 @@ pub(super) async fn point(
         precondition::mark(response.headers_mut(), done.revision);
         Ok(response)
     };
-    with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+    with_record(&app, &caller, (&owner, &host), domain::db::retry_races(act, Failure::is_race).await).await
 }
 
 /// Takes back a cut that hangs, before it deletes anything: the move is aborted, and the source serves again.
@@ -85,7 +85,7 @@ pub(super) async fn unstick(
         let done = conn.done(done).await?;
         Ok(accepted(&app, done.id, done.queue.as_ref(), &done.moving, &done.record))
     };
-    with_record(&app, &owner, &host, domain::db::retry_races(act, Failure::is_race).await).await
+    with_record(&app, &caller, (&owner, &host), domain::db::retry_races(act, Failure::is_race).await).await
 }
 
 /// Whoever does this has typed the host, and said why.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use domain::authority::{IdentityKind, Role, Scopes};
+use domain::authority::{IdentityKind, Permission, Role, Scopes};
+use secrecy::ExposeSecret as _;
 use serde_json::json;
-use tests::api::Told;
+use tests::api::{Told, of_app};
 use tests::fleet::{APP, DOOR, Fleet, HOST, new_instance, put_box, refusal, region, to};
 use wire::{Code, Instance, NewInstance, RegionRequest};
 
@@ -158,6 +159,33 @@ async fn who_may_not_write_an_instance_sees_the_names_of_its_environment_alone()
         let listed = client.instances(APP, None, None).await.expect("listed").items.remove(0);
         for record in [shown, listed] {
             assert_eq!(record.env["TOKEN"], value);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_shows_the_record_without_the_values_that_its_caller_may_not_see() {
+    let fleet = Fleet::start().await;
+    let env = [("TOKEN".to_owned(), "hunter2".to_owned())].into();
+    fleet.create(&NewInstance { env, ..new_instance(HOST, "eu") }).await;
+    fleet.client().move_instance(APP, HOST, &to("uk")).await.expect("begun");
+    let narrow = fleet.server.key(IdentityKind::App, &[], Some(&[Permission::MovesWrite]), of_app(APP)).await.1;
+    let whole = fleet.server.key(IdentityKind::App, &[], None, of_app(APP)).await.1;
+    let cut = format!("{DOOR}/cut");
+    for (key, value) in [(&narrow, "redacted"), (&whole, "hunter2")] {
+        let ask = |path: &str| fleet.server.bare("POST", path).bearer_auth(key.expose_secret());
+        let stale = |path: &str| ask(path).header("if-match", "\"999\"");
+        for (asked, problem) in [
+            (ask(DOOR).json(&json!({"region": "uk"})), (409, "move_in_flight")),
+            (ask(&cut), (409, "move_not_ready")),
+            (stale(DOOR).json(&json!({"region": "uk"})), (412, "stale_revision")),
+            (stale(&cut), (412, "stale_revision")),
+            (stale(DOOR).json(&json!({"region": "uk", "dry_run": true})), (412, "stale_revision")),
+        ] {
+            let told = Told::by(asked).await;
+            assert_eq!(told.problem(), (problem.0, problem.1.to_owned()));
+            let current = &told.json()["current"];
+            assert_eq!((&current["env"]["TOKEN"], &current["host"]), (&json!(value), &json!(HOST)), "{told:?}");
         }
     }
 }
