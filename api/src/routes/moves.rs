@@ -102,8 +102,9 @@ pub(super) async fn with_record(
 /// Lets a ready move be cut: the source stops the instance, proves that everything is staged, and gives it to the target.
 ///
 /// Freeze the application's writes before: that is not verified, and what is written while the source stops may be refused
-/// to its writer. From here on the move goes forward only. A move whose predicted freeze is over its `freeze_budget` is
-/// refused with `freeze_over_budget`, unless `force` is true.
+/// to its writer. From here on the move goes forward by itself: only operators take it back, with `…/move/unstick`, until the
+/// source's database may be gone. A move whose predicted freeze is over its `freeze_budget` is refused with
+/// `freeze_over_budget`, unless `force` is true.
 #[utoipa::path(post, path = "/v1/apps/{app}/instances/{host}/move/cut", tag = "moves", operation_id = "cut_move",
     request_body(content = Option<CutRequest>),
     params(

@@ -43,7 +43,8 @@ pub(crate) enum Command {
     Cut(moves::Cutting),
     /// Give up a move that is not being cut: what is staged is deleted, and the instance stays where it is
     #[command(after_help = "Example: leasehold instance abort acme ledger.acme.example --wait\n\n\
-        The instance is served all the while. A move that is being cut goes forward only.")]
+        The instance is served all the while. A move that is being cut is taken back by operators \
+        alone: `leasehold instance unstick`, before the source's database is deleted.")]
     Abort(moves::Steer),
     /// Stop an instance until it is woken; its data and a move of it go on
     #[command(after_help = "Example: leasehold instance park acme ledger.acme.example")]
