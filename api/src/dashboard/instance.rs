@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use domain::authority::Permission;
 use domain::ids::{AppName, Host, MoveId};
-use domain::instances::moves::{self, Move, MoveState, Outcome};
+use domain::instances::moves::{self, Move, MoveState, Outcome, policy};
 use domain::instances::why::{Phase, Why};
 use domain::instances::{self, Receipt};
 use domain::nodes;
@@ -197,9 +197,8 @@ async fn render(
         rehearsal,
         over_budget: open
             .and_then(|open| open.freeze_budget)
-            .zip(why.predicted_freeze)
-            .filter(|(budget, predicted)| predicted > budget)
-            .map(|(budget, _)| face::span(budget)),
+            .filter(|budget| policy::within_budget(Some(*budget), why.predicted_freeze) == Some(false))
+            .map(face::span),
         href: address(owner.as_str(), host.as_str()),
         cli: format!("leasehold instance why {owner} {host}"),
         curl: format!("/v1/apps/{owner}/instances/{host}/why"),

@@ -120,6 +120,14 @@ pub struct Capabilities {
     pub other: BTreeMap<String, Value>,
 }
 
+impl Capabilities {
+    /// All of them by name, in the words of the edges document.
+    #[must_use]
+    pub fn by_name(&self) -> BTreeMap<String, Value> {
+        serde_json::from_value(serde_json::json!(self)).unwrap_or_default()
+    }
+}
+
 /// A box as it presents itself at the start of its worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSpec {
@@ -155,6 +163,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Whether it could land an instance, with sealed values or without (M-115): what makes a region able to host, of one box.
+    #[must_use]
+    pub const fn could_land(&self, sealed: bool) -> bool {
+        self.live && self.capabilities.exec && (!sealed || !self.capabilities.config_key.is_empty())
+    }
+
     /// The queues of its worker: its own, and its region's where it can host (M-115).
     #[must_use]
     pub fn queues(&self) -> Vec<QueueName> {

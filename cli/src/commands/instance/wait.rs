@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use domain::instances::moves::policy::FREEZE_OVER_BUDGET;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uuid::Uuid;
 use wire::{InstanceReason, InstanceWhy, MoveView};
@@ -146,7 +147,7 @@ impl Teller {
             self.last = about;
             self.line(&now(why));
             // A budget is no fault, and yet nothing goes on before somebody forces the cut or newer ones were shorter.
-            let holds = |it: &&InstanceReason| it.permanent || it.code == "freeze_over_budget";
+            let holds = |it: &&InstanceReason| it.permanent || it.code == FREEZE_OVER_BUDGET;
             if let Some(held) = why.reasons.iter().find(holds) {
                 self.line(&format!("held up: {}", standing::reason(held)));
             }

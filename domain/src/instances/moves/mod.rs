@@ -20,10 +20,11 @@ use crate::audit::{self, Actor};
 use crate::clock::Timestamp;
 use crate::ids::{AppName, Host, InstanceId, JobId, MoveId, NodeId, QueueName, RegionCode};
 use crate::lease::Fence;
-use crate::nodes::{self, Bucket};
+use crate::nodes::{self, Bucket, Region};
 use crate::queue;
 
 mod cutting;
+mod door;
 pub mod policy;
 pub mod rehearsal;
 mod rounds;
@@ -32,6 +33,8 @@ mod status;
 pub(in crate::instances) mod store;
 mod tail;
 mod verbs;
+
+use door::Door;
 
 pub(in crate::instances) use cutting::retire_route_inside;
 pub use cutting::{
@@ -283,22 +286,9 @@ async fn start_inside(
     if let Some(expected) = wish.if_revision.filter(|expected| *expected != record.revision) {
         return Err(Refusal::Stale { expected, found: record.revision }.into());
     }
-    let code = RegionCode::new(to).ok();
-    let target = match &code {
-        Some(code) => nodes::region(conn, code).await?,
-        None => None,
-    };
-    let open = open_of_host(conn, host).await?;
-    // A box that still lands the record has a route, and perhaps an older replica: nothing moves before it serves.
-    let route = super::store::landing::route(conn, host).await?;
-    let node = record.node.filter(|_| route.is_some_and(|route| route.status == RouteStatus::Serving));
-    let in_flight = open.as_ref().map(|open| (&open.to, &open.state));
-    policy::gate_move(&record.movable(in_flight, node.is_some()), to, target.as_ref())?;
-    let (Some(node), Some(code)) = (node, code) else { return Err(Refusal::NotPlaced.into()) };
-    // A purge that has begun ends; one that has not begins no more while this move is in flight.
-    if crate::instances::store::residency::is_purging(conn, host, &code).await? {
-        return Err(Refusal::Purging(code).into());
-    }
+    let Door { target, node, gates } = door::at(conn, &record, host, to).await?;
+    policy::enter(&gates)?;
+    let (Some(node), Some(Region { code, .. })) = (node, target) else { return Err(Refusal::NotPlaced.into()) };
     let id = MoveId::generate();
     store::write::insert(conn, id, (record.id, host), (&record.region, &code), wish).await?;
     store::write::touch_record(conn, record.id).await?;

@@ -12,13 +12,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection as _, PgConnection};
 
-use super::policy::{self, Gate, Verdict};
-use super::{Obstacle, Wish, open_of_host, store};
+use super::door::{self, Door};
+use super::policy::{self, Gate};
+use super::{Obstacle, Wish, store};
 use crate::db;
 use crate::ids::{AppName, Host, InstanceId, JobId, NodeId, QueueName, RegionCode};
 use crate::instances::freeze::Prediction;
 use crate::instances::jobs::{self, RehearseArgs};
-use crate::instances::{Error, Refusal, RouteStatus, predict};
+use crate::instances::{Error, Refusal, predict, sealed};
 use crate::nodes::{self, Node};
 use crate::queue::{self, JobState};
 
@@ -35,6 +36,8 @@ pub struct Rehearsal {
     pub prediction: Option<Prediction>,
     /// The budget that it would carry.
     pub freeze_budget: Option<Duration>,
+    /// Whether the instance's environment has sealed values.
+    pub sealed: bool,
     /// The boxes of the target, by identity.
     pub boxes: Vec<Node>,
     /// The look into the stores; `None` where no box serves the instance, or the region is not known.
@@ -45,17 +48,19 @@ impl Rehearsal {
     /// The refusal that a real move would get: the first.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
-        self.gates.iter().find_map(|gate| match &gate.verdict {
-            Verdict::Refused(refusal) => Some(refusal),
-            Verdict::Passed | Verdict::Unasked => None,
-        })
+        policy::refusal_of(&self.gates)
     }
 
     /// Whether the freeze would be within the budget; `None` without a budget, or where nothing predicts it.
     #[must_use]
     pub fn within_budget(&self) -> Option<bool> {
-        let (budget, prediction) = self.freeze_budget.zip(self.prediction.as_ref())?;
-        Some(prediction.freeze <= budget)
+        policy::within_budget(self.freeze_budget, self.prediction.as_ref().map(|it| it.freeze))
+    }
+
+    /// Whether a box could land the instance: it lives, runs instances, and opens sealed values where there are any.
+    #[must_use]
+    pub const fn could_land(&self, node: &Node) -> bool {
+        node.could_land(self.sealed)
     }
 }
 
@@ -179,30 +184,15 @@ async fn ask(
     if let Some(expected) = wish.if_revision.filter(|expected| *expected != record.revision) {
         return Err(Refusal::Stale { expected, found: record.revision }.into());
     }
-    let target = match RegionCode::new(to).ok() {
-        Some(code) => nodes::region(conn, &code).await?,
-        None => None,
-    };
-    let open = open_of_host(conn, host).await?;
-    let route = crate::instances::store::landing::route(conn, host).await?;
-    let node = record.node.filter(|_| route.is_some_and(|route| route.status == RouteStatus::Serving));
-    let in_flight = open.as_ref().map(|open| (&open.to, &open.state));
-    let mut gates = policy::gates_of_move(&record.movable(in_flight, node.is_some()), to, target.as_ref());
+    let Door { target, node, gates } = door::at(conn, &record, host, to).await?;
     let (mut prediction, mut boxes) = (None, Vec::new());
-    let mut purging = None;
     if let Some(target) = &target {
-        purging = crate::instances::store::residency::is_purging(conn, host, &target.code)
-            .await?
-            .then(|| Refusal::Purging(target.code.clone()));
         prediction = predict(conn, &record.region, &target.code).await?;
         boxes = nodes::list(conn, Some(&target.code)).await?;
     }
-    gates.push(match &target {
-        Some(_) => Gate::of("none_purging", purging),
-        None => Gate { name: "none_purging", verdict: Verdict::Unasked },
-    });
     let place = node.zip(target).map(|(node, target)| (record.id, node, target.code));
     let told = Rehearsal {
+        sealed: sealed::any(&record.env),
         from: record.region,
         to: to.to_owned(),
         gates,

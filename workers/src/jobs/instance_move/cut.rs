@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle};
+use domain::instances::moves::{self, Cas, Move, MoveState, Obstacle, policy};
 use domain::instances::plan::Txid;
 use domain::instances::{self, Refusal};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ impl InstanceMove {
         let mut conn = self.connection().await?;
         let cut = moves::cut_by_itself(&mut conn, context.lease(), found.id).await;
         if let Err(instances::Error::Refused(over @ Refusal::FreezeOverBudget { .. })) = &cut {
-            return Ok(Some(Obstacle::passing("freeze_over_budget", over.to_string())));
+            return Ok(Some(Obstacle::passing(policy::FREEZE_OVER_BUDGET, over.to_string())));
         }
         stands(conn, told(context, cut)?).await?;
         // Set, or lost to a verb: the state says what is to be done.

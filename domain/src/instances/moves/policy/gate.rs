@@ -32,6 +32,8 @@ pub struct Movable<'a> {
     pub open: Option<(&'a RegionCode, &'a StoredState)>,
     /// Whether a box serves it.
     pub placed: bool,
+    /// Whether what an earlier move left where it would go is being purged.
+    pub purging: bool,
 }
 
 /// One gate of the door of a move, and what it says.
@@ -56,8 +58,7 @@ pub enum Verdict {
 
 impl Gate {
     /// A gate that refuses for this reason, or opens.
-    #[must_use]
-    pub fn of(name: &'static str, refusal: Option<Refusal>) -> Self {
+    fn of(name: &'static str, refusal: Option<Refusal>) -> Self {
         Self { name, verdict: refusal.map_or(Verdict::Passed, Verdict::Refused) }
     }
 
@@ -66,15 +67,21 @@ impl Gate {
     }
 }
 
-/// The first gate that refuses.
-fn first(gates: Vec<Gate>) -> Result<(), Refusal> {
-    for gate in gates {
-        match gate.verdict {
-            Verdict::Refused(refusal) => return Err(refusal),
-            Verdict::Passed | Verdict::Unasked => {}
-        }
-    }
-    Ok(())
+/// What the first gate says that refuses; `None` where all are open.
+#[must_use]
+pub fn refusal_of(gates: &[Gate]) -> Option<&Refusal> {
+    gates.iter().find_map(|gate| match &gate.verdict {
+        Verdict::Refused(refusal) => Some(refusal),
+        Verdict::Passed | Verdict::Unasked => None,
+    })
+}
+
+/// Passes the gates.
+///
+/// # Errors
+/// The first that refuses.
+pub fn enter(gates: &[Gate]) -> Result<(), Refusal> {
+    refusal_of(gates).map_or(Ok(()), |refusal| Err(refusal.clone()))
 }
 
 /// Whether the instance may move at all: the same for every verb of the move (M-020…M-024, M-117).
@@ -82,7 +89,7 @@ fn first(gates: Vec<Gate>) -> Result<(), Refusal> {
 /// # Errors
 /// The first fault in the stated order.
 pub fn gate_record(record: &Movable<'_>) -> Result<(), Refusal> {
-    first(gates_of_record(record))
+    enter(&gates_of_record(record))
 }
 
 fn gates_of_record(record: &Movable<'_>) -> Vec<Gate> {
@@ -111,7 +118,7 @@ fn gates_of_record(record: &Movable<'_>) -> Vec<Gate> {
 /// # Errors
 /// What is missing.
 pub fn gate_region(asked: &str, region: Option<&Region>, sealed: bool) -> Result<(), Refusal> {
-    first(gates_of_region(asked, region, sealed))
+    enter(&gates_of_region(asked, region, sealed))
 }
 
 fn gates_of_region(asked: &str, region: Option<&Region>, sealed: bool) -> Vec<Gate> {
@@ -130,7 +137,7 @@ fn gates_of_region(asked: &str, region: Option<&Region>, sealed: bool) -> Vec<Ga
 }
 
 /// Every gate of a move to `asked`, in the order in which they are asked (M-015…M-024): record, region, what is in flight,
-/// the box.
+/// the box, what an earlier move left there.
 #[must_use]
 pub fn gates_of_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Vec<Gate> {
     let mut gates = gates_of_record(record);
@@ -140,15 +147,10 @@ pub fn gates_of_move(record: &Movable<'_>, asked: &str, target: Option<&Region>)
     let in_flight = record.open.map(|(to, state)| Refusal::InFlight { to: to.clone(), state: state.clone() });
     gates.push(Gate::of("none_in_flight", in_flight));
     gates.push(Gate::of("served", (!record.placed).then_some(Refusal::NotPlaced)));
+    gates.push(target.map_or(Gate::unasked("none_purging"), |target| {
+        Gate::of("none_purging", record.purging.then(|| Refusal::Purging(target.code.clone())))
+    }));
     gates
-}
-
-/// Whether a move to `asked` may begin: the first gate that refuses.
-///
-/// # Errors
-/// The first fault in the order of [`gates_of_move`].
-pub fn gate_move(record: &Movable<'_>, asked: &str, target: Option<&Region>) -> Result<(), Refusal> {
-    first(gates_of_move(record, asked, target))
 }
 
 /// Whether a move in flight may enter `state` by a verb (M-026, M-029, M-030).
@@ -184,13 +186,19 @@ pub fn check_freeze_budget(budget: Option<Duration>) -> Result<(), Error> {
     }
 }
 
+/// Whether a freeze is predicted to be within its budget; `None` without a budget, or where nothing predicts it.
+#[must_use]
+pub fn within_budget(budget: Option<Duration>, predicted: Option<Duration>) -> Option<bool> {
+    budget.zip(predicted).map(|(budget, predicted)| predicted <= budget)
+}
+
 /// Whether a cut is predicted to end within its move's budget. Where nothing predicts it, no budget is known to be broken.
 ///
 /// # Errors
 /// [`Refusal::FreezeOverBudget`].
 pub fn gate_freeze(to: &RegionCode, budget: Option<Duration>, predicted: Option<Duration>) -> Result<(), Refusal> {
     match budget.zip(predicted) {
-        Some((budget, predicted)) if predicted > budget => {
+        Some((budget, predicted)) if within_budget(Some(budget), Some(predicted)) == Some(false) => {
             Err(Refusal::FreezeOverBudget { to: to.clone(), predicted, budget })
         }
         Some(_) | None => Ok(()),
@@ -210,6 +218,9 @@ mod tests {
         for (budget, predicted) in [(None, None), (None, Some(90_000)), (Some(10), None), (Some(10), Some(10_000))] {
             assert_eq!(gate(budget, predicted), Ok(()), "{budget:?} {predicted:?}");
         }
+        let (ten, longer) = (Some(Duration::from_secs(10)), Some(Duration::from_millis(10_001)));
+        assert_eq!((within_budget(ten, ten), within_budget(ten, longer)), (Some(true), Some(false)));
+        assert_eq!((within_budget(None, longer), within_budget(ten, None)), (None, None), "nothing to hold it against");
         let over = gate(Some(10), Some(10_001)).expect_err("a millisecond too long");
         assert_eq!(over.code(), FREEZE_OVER_BUDGET);
         let told = over.to_string();
@@ -256,6 +267,7 @@ mod tests {
             sealed: false,
             open: None,
             placed: true,
+            purging: false,
         }
     }
 
@@ -263,18 +275,22 @@ mod tests {
     fn every_gate_that_refuses_is_told_and_none_that_had_nothing_to_look_at() {
         let (eu, uk) = (code("eu"), code("uk"));
         let ready = StoredState::from(MoveState::Ready);
-        let record = Movable { pool: "gpu", hibernate: false, open: Some((&uk, &ready)), ..movable(&eu) };
+        let open = Some((&uk, &ready));
+        let record = Movable { pool: "gpu", hibernate: false, open, purging: true, ..movable(&eu) };
         let refused = |gates: &[Gate]| -> Vec<&'static str> {
             let refused = gates.iter().filter(|gate| matches!(gate.verdict, Verdict::Refused(_)));
             refused.map(|gate| gate.name).collect()
         };
         let all = gates_of_move(&record, "uk", Some(&region("uk", false, false, false)));
-        assert_eq!(refused(&all), ["pool", "hibernate", "region_armed", "region_hosts", "none_in_flight"]);
+        assert_eq!(
+            refused(&all),
+            ["pool", "hibernate", "region_armed", "region_hosts", "none_in_flight", "none_purging"]
+        );
         let names: std::collections::BTreeSet<&str> = all.iter().map(|gate| gate.name).collect();
-        assert_eq!((names.len(), all.len()), (13, 13), "each has a name of its own");
+        assert_eq!((names.len(), all.len()), (14, 14), "each has a name of its own");
         let unknown = gates_of_move(&movable(&eu), "mars", None);
         assert_eq!(refused(&unknown), ["region_known"]);
-        assert_eq!(unknown.iter().filter(|gate| gate.verdict == Verdict::Unasked).count(), 3);
+        assert_eq!(unknown.iter().filter(|gate| gate.verdict == Verdict::Unasked).count(), 4);
         let sealed = Movable { sealed: true, ..movable(&eu) };
         assert_eq!(refused(&gates_of_move(&sealed, "uk", Some(&region("uk", true, true, true)))), ["region_key"]);
         let open = gates_of_move(&movable(&eu), "uk", Some(&region("uk", true, true, true)));
@@ -296,13 +312,14 @@ mod tests {
             sealed: true,
             open: Some((&uk, &preparing)),
             placed: false,
+            purging: true,
             ..movable(&eu)
         };
         let mut told = Vec::new();
         let mut target = None;
         let mut asked = "eu";
         for repair in 0.. {
-            match gate_move(&record, asked, target.as_ref()) {
+            match enter(&gates_of_move(&record, asked, target.as_ref())) {
                 Ok(()) => break,
                 Err(refusal) => told.push(refusal.code()),
             }
@@ -319,7 +336,8 @@ mod tests {
                 9 => target = Some(region("uk", true, true, true)),
                 10 => target.as_mut().unwrap().config_key.push("age1".to_owned()),
                 11 => record.open = None,
-                _ => record.placed = true,
+                12 => record.placed = true,
+                _ => record.purging = false,
             }
         }
         assert_eq!(
@@ -338,6 +356,7 @@ mod tests {
                 "region_cannot_host",
                 "move_in_flight",
                 "not_placed",
+                "region_purging",
             ]
         );
     }

@@ -51,6 +51,7 @@ impl LockedRecord {
             sealed: sealed::any(&self.env),
             open,
             placed,
+            purging: false,
         }
     }
 }
