@@ -11,6 +11,7 @@ use domain::nodes::Node;
 /// The wire's form of a dry run.
 #[must_use]
 pub fn rehearsal(app: &AppName, host: &Host, told: Rehearsal) -> wire::MoveRehearsal {
+    let boxes = told.boxes.iter().map(|node| landing_box(node, told.could_land(node))).collect();
     wire::MoveRehearsal {
         app: app.to_string(),
         host: host.to_string(),
@@ -28,7 +29,7 @@ pub fn rehearsal(app: &AppName, host: &Host, told: Rehearsal) -> wire::MoveRehea
         to: told.to,
         gates: told.gates.into_iter().map(gate).collect(),
         predicted_freeze: told.prediction.map(predicted),
-        boxes: told.boxes.into_iter().map(landing_box).collect(),
+        boxes,
     }
 }
 
@@ -59,17 +60,14 @@ fn predicted(prediction: Prediction) -> wire::PredictedFreeze {
     }
 }
 
-fn landing_box(node: Node) -> wire::LandingBox {
+fn landing_box(node: &Node, could_land: bool) -> wire::LandingBox {
     wire::LandingBox {
         node_id: node.id.0,
-        identity: node.identity,
-        could_land: node.live && node.capabilities.exec,
+        identity: node.identity.clone(),
+        could_land,
         live: node.live,
         seen_at: node.seen_at,
-        capabilities: [("exec".to_owned(), node.capabilities.exec.into())]
-            .into_iter()
-            .chain(node.capabilities.other)
-            .collect(),
+        capabilities: node.capabilities.by_name(),
     }
 }
 

@@ -80,13 +80,14 @@ pub struct LandingBox {
     pub node_id: Uuid,
     /// Who it is.
     pub identity: String,
-    /// Whether it could land the instance: it lives, and hosts what is backed by a process.
+    /// Whether it could land the instance: it lives, hosts what is backed by a process, and opens sealed values (`config_key`)
+    /// where the instance has some.
     pub could_land: bool,
     /// Whether it was heard lately.
     pub live: bool,
     /// When it was heard last.
     pub seen_at: DateTime<Utc>,
-    /// What it can do, in its own words.
+    /// What it can do, in its own words, as the edges document has it.
     #[schema(value_type = Object)]
     pub capabilities: BTreeMap<String, Value>,
 }

@@ -3,7 +3,8 @@
 use domain::authority::{IdentityKind, Role, Scopes};
 use serde_json::json;
 use tests::api::{Told, of_app};
-use tests::fleet::{APP, DOOR, Fleet, HOST, answer_look, five_objects, put_worker, refusal, to};
+use tests::fleet::{APP, DOOR, Fleet, HOST, answer_look, box_of, five_objects, new_instance, put_worker, refusal, to};
+use tests::keys::{BoxKey, seal};
 use wire::{Code, MoveRequest};
 
 fn dry(region: &str) -> MoveRequest {
@@ -118,4 +119,36 @@ async fn a_dry_run_is_asked_by_whoever_may_move_and_its_look_is_read_by_who_sees
         let error = fleet.client().move_look(APP, HOST, id).await.expect_err("no look");
         assert_eq!(refusal(&error), (404, Some(Code::NotFound)));
     }
+}
+
+#[tokio::test]
+async fn a_dry_run_of_sealed_values_names_the_boxes_that_open_them() {
+    // M-115.
+    let fleet = Fleet::start().await;
+    let key = BoxKey::generate();
+    let mut conn = fleet.server.db.session().await;
+    let mut spec = box_of("eu");
+    spec.capabilities.config_key = vec![key.recipient.clone()];
+    domain::nodes::register(&mut conn, &spec).await.expect("the box starts again with a key");
+    let mut new = new_instance(HOST, "eu");
+    new.env.insert("TENANT_KEY".to_owned(), seal("hunter2", &[&key]));
+    fleet.create(&new).await;
+    let told = fleet.client().rehearse_move(APP, HOST, &to("uk")).await.expect("told");
+    let refused: Vec<&str> =
+        told.gates.iter().filter(|it| it.verdict == "refused").map(|it| it.gate.as_str()).collect();
+    assert_eq!((told.would_begin, refused), (false, vec!["region_key"]));
+    assert_eq!((told.boxes[0].live, told.boxes[0].could_land), (true, false), "no box there opens them");
+
+    spec = box_of("uk");
+    spec.identity = "box-uk-2".to_owned();
+    spec.capabilities.config_key = vec![key.recipient.clone()];
+    domain::nodes::register(&mut conn, &spec).await.expect("a box with a key");
+    let told = fleet.client().rehearse_move(APP, HOST, &to("uk")).await.expect("told");
+    let boxes: Vec<(&str, bool)> = told.boxes.iter().map(|it| (it.identity.as_str(), it.could_land)).collect();
+    assert_eq!((told.would_begin, boxes), (true, vec![("box-uk", false), ("box-uk-2", true)]));
+    let edges = Told::by(fleet.server.request("GET", "/v1/edges/uk")).await.json();
+    for (told, edge) in told.boxes.iter().zip(edges["boxes"].as_array().expect("boxes")) {
+        assert_eq!(json!(told.capabilities), edge["capabilities"], "in the words of the edges document");
+    }
+    assert_eq!(told.boxes[1].capabilities["config_key"], json!([key.recipient]));
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use domain::ids::{AppName, Host, JobId};
+use domain::ids::{AppName, Host, JobId, RegionCode};
 use domain::instances::freeze::{BETWEEN, Prediction};
 use domain::instances::moves::Wish;
 use domain::instances::moves::policy::{Gate, Verdict};
 use domain::instances::moves::rehearsal::{self, Amount, Look, Rehearsal, Report};
-use domain::instances::why;
+use domain::instances::{Refusal, why};
 use serde::Deserialize;
 
 use super::face::span;
@@ -68,33 +68,46 @@ pub(super) async fn read(
     let wish = Wish { freeze_budget, ..Wish::default() };
     // The record, the region, the open move and its row, the route, the purge, the boxes, the cut and its steps.
     let told = rehearsal::foresee(visit.queries(9), app, host, to, wish).await?;
-    let look = match asked.look.parse::<JobId>() {
-        Ok(id) => rehearsal::look(visit.queries(2), app, host, id).await?,
-        Err(_) => None,
+    let id = asked.look.parse::<JobId>().ok();
+    let found = match id {
+        Some(id) => rehearsal::look(visit.queries(2), app, host, id).await?,
+        None => None,
     };
-    // A look for another region says nothing of this one.
-    let look = look.filter(|(region, _)| region.as_str() == to).map(|(_, look)| look);
-    Ok(Some(face(told, look)))
+    let seen = match found {
+        // A look for another region says nothing of this one.
+        Some((region, _)) if region.as_str() != to => Seen::Elsewhere(region),
+        Some((_, look)) => Seen::Look(look),
+        None if asked.look.is_empty() => Seen::Unasked,
+        None => Seen::Unknown,
+    };
+    Ok(Some(face(told, seen)))
 }
 
-fn face(told: Rehearsal, look: Option<Look>) -> Face {
+/// What the address knows of a look.
+enum Seen {
+    /// It names none.
+    Unasked,
+    /// It names none of this instance, or one that is kept no longer.
+    Unknown,
+    /// It names one for this region.
+    Elsewhere(RegionCode),
+    /// How far the named one is.
+    Look(Look),
+}
+
+fn face(told: Rehearsal, seen: Seen) -> Face {
     let lead = match told.refusal() {
         None => "The door would take it now. Nothing was begun.".to_owned(),
         Some(refusal) => format!("It would be refused: {refusal}. Nothing was begun."),
     };
-    let tone = match (&look, told.refusal()) {
+    let tone = match (&seen, told.refusal()) {
         (_, Some(_)) => "warn",
-        (Some(Look::Waiting(_)), None) => "run",
-        (Some(Look::Told(report)), None) if report.obstacle.is_some() => "warn",
-        (Some(Look::Failed(_)), None) => "warn",
-        (Some(Look::Told(_)) | None, None) => "ok",
+        (Seen::Look(Look::Waiting(_)), None) => "run",
+        (Seen::Look(Look::Told(report)), None) if report.obstacle.is_some() => "warn",
+        (Seen::Look(Look::Failed(_)) | Seen::Unknown | Seen::Elsewhere(_), None) => "warn",
+        (Seen::Look(Look::Told(_)) | Seen::Unasked, None) => "ok",
     };
-    let mut facts = match look {
-        None => vec![Fact::plain("Look into the stores", "none: no box serves it that could list its replica")],
-        Some(Look::Waiting(_)) => vec![Fact::plain("Look into the stores", "its box has not told yet")],
-        Some(Look::Failed(why)) => vec![Fact::plain("Look into the stores", format!("failed: {why}"))],
-        Some(Look::Told(report)) => found(&report),
-    };
+    let mut facts = stores(&told, seen);
     facts.push(Fact::plain(
         "Freeze of a cut",
         told.prediction
@@ -110,11 +123,10 @@ fn face(told: Rehearsal, look: Option<Look>) -> Face {
         facts.push(Fact::plain("Its budget", format!("{}: {fits}", span(budget))));
     }
     let boxes = told.boxes.iter().map(|node| {
-        let could = if node.live && node.capabilities.exec { "could land it" } else { "could not land it" };
+        let could = if told.could_land(node) { "could land it" } else { "could not land it" };
         let heard = if node.live { "" } else { ", silent" };
-        let exec = node.capabilities.exec;
-        let others = node.capabilities.other.iter().map(|(name, value)| format!(", {name} {value}"));
-        format!("{} {could}{heard} (exec {exec}{})", node.identity, others.collect::<String>())
+        let all = node.capabilities.by_name().into_iter().map(|(name, value)| format!("{name} {value}"));
+        format!("{} {could}{heard} ({})", node.identity, all.collect::<Vec<_>>().join(", "))
     });
     let boxes: Vec<String> = boxes.collect();
     facts.push(Fact::plain("Boxes there", if boxes.is_empty() { "none".to_owned() } else { boxes.join("; ") }));
@@ -125,6 +137,23 @@ fn face(told: Rehearsal, look: Option<Look>) -> Face {
         gates: told.gates.into_iter().map(row).collect(),
         facts,
     }
+}
+
+/// What the look found in the stores, or why there is nothing to show.
+fn stores(told: &Rehearsal, seen: Seen) -> Vec<Fact> {
+    let unserved = |gate: &Gate| gate.verdict == Verdict::Refused(Refusal::NotPlaced);
+    let text = match seen {
+        Seen::Look(Look::Told(report)) => return found(&report),
+        Seen::Look(Look::Waiting(_)) => "its box has not told yet".to_owned(),
+        Seen::Look(Look::Failed(why)) => format!("failed: {why}"),
+        Seen::Elsewhere(region) => format!("the one of this address was for {region}: rehearse it again"),
+        Seen::Unknown => "the one of this address is not known, or kept no longer: rehearse it again".to_owned(),
+        Seen::Unasked if told.gates.iter().any(unserved) => {
+            "none: no box serves it that could list its replica".to_owned()
+        }
+        Seen::Unasked => "none was asked for".to_owned(),
+    };
+    vec![Fact::plain("Look into the stores", text)]
 }
 
 fn row(gate: Gate) -> Row {
