@@ -115,7 +115,8 @@ pub fn rehearse_spec() -> KindSpec {
 pub fn rehearse_job(id: InstanceId, node: NodeId, to: &RegionCode) -> NewJob {
     NewJob::new(&rehearse_spec(), serde_json::json!(RehearseArgs { instance_id: id, to: to.clone() }))
         .on(QueueName::of_node(node))
-        .unique(format!("{id}.{to}"))
+        // The box is part of the key: a look that waits for one that died must not stand for the next one's.
+        .unique(format!("{id}.{to}.{node}"))
 }
 
 /// The one purge of what a move left behind, for any capable box of its region.

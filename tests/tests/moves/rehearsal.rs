@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::ids::JobId;
+use domain::ids::{JobId, QueueName};
 use domain::instances::moves::Wish;
 use domain::instances::moves::policy::Verdict;
 use domain::instances::moves::rehearsal::{self, Amount, FirstRound, Look, Rehearsal, Report};
@@ -149,6 +149,23 @@ async fn a_look_is_shared_while_it_goes_on_and_one_whose_box_lost_the_route_says
     let told = fleet.rehearse("uk").await;
     assert_eq!(told.refusal().map(Refusal::code), Some("move_in_flight"));
     assert!(told.look.is_some(), "what it would copy is told all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_waits_for_a_dead_box_does_not_stand_for_that_of_the_box_that_serves_later() {
+    let fleet = Fleet::with_instance().await;
+    let waiting = fleet.rehearse("uk").await.look.expect("a box looks");
+    assert_eq!(waiting.queue, QueueName::of_node(fleet.eu.id()));
+    // It dies before it has looked, and another one serves the instance.
+    let other = fleet.register(fleet.config("eu-2", "eu")).await.expect("another box");
+    fleet.sql("update routes set node_id = (select id from nodes where identity = 'eu-2')").await;
+    let look = fleet.rehearse("uk").await.look.expect("the other box looks");
+    assert_ne!(look.job, waiting.job);
+    assert_eq!(look.queue, QueueName::of_node(other.id()));
+    fleet.run(&other).await.result();
+    let Look::Told(report) = fleet.look(look.job).await else { panic!("told") };
+    assert_eq!((report.identity.as_str(), report.obstacle), ("eu-2", None));
+    assert!(matches!(fleet.look(waiting.job).await, Look::Waiting(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
