@@ -79,7 +79,7 @@ async fn a_form_that_loses_a_race_is_done_by_another_try() {
     put_worker(fleet.server.db.pool(), &fleet.eu).await;
     let mut visitor = Visitor::signed_in(&fleet.server).await;
     let csrf = token(&mut visitor).await;
-    // Each act's first change of the record meets a race that the second does not.
+    // Each act's first change of the record, and the first look, meets a race that the second does not.
     fleet
         .sql(
             "create sequence lost_races;
@@ -90,10 +90,14 @@ async fn a_form_that_loses_a_race_is_done_by_another_try() {
                      end if;
                      return new;
                  end $$;
-             create trigger lose_once before update on instances for each row execute function lose_once()",
+             create trigger lose_once before update on instances for each row execute function lose_once();
+             create trigger lose_once before insert on jobs for each row when (new.kind = 'instance.rehearse')
+                    execute function lose_once()",
         )
         .await;
     let (csrf, confirmed) = (("csrf", csrf.as_str()), ("confirm", HOST));
+    let told = visitor.post(&format!("{PAGE}/rehearse"), &[csrf, ("region", "uk"), ("cut", "manual")]).await;
+    assert_eq!(told.status, 303, "{told:?}");
     let forms: [(&str, &[(&str, &str)]); 4] = [
         ("move", &[csrf, ("region", "uk"), ("cut", "manual")]),
         ("abort", &[csrf, confirmed]),
@@ -104,7 +108,7 @@ async fn a_form_that_loses_a_race_is_done_by_another_try() {
         let told = visitor.post(&format!("{PAGE}/{verb}"), form).await;
         assert_eq!((told.status, told.header("location")), (303, Some(PAGE)), "{verb}: {told:?}");
     }
-    assert_eq!(number(&fleet.server, "select last_value from lost_races").await, 8, "two tries each");
+    assert_eq!(number(&fleet.server, "select last_value from lost_races").await, 10, "two tries each");
     assert_eq!(number(&fleet.server, "select count(*) from moves where state = 'aborting'").await, 1);
 }
 

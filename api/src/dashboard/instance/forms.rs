@@ -66,41 +66,49 @@ pub(in crate::dashboard) struct Plain {
 pub(in crate::dashboard) async fn begin(
     State(app): State<App>,
     ask: Ask,
-    Path((owner, host)): Place,
+    place: Place,
     sent: Result<Form<Start>, FormRejection>,
 ) -> Result<Response, Failure> {
-    let Form(sent) = sent?;
-    let (owner, host) = named(owner, host)?;
-    let caller = act::sender(&app, &ask, &sent.csrf, Permission::MovesWrite).await?;
-    let wish = sent.wish()?;
-    let started = act::again(async || {
-        let mut conn = db::session(app.pool()).await?;
-        let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
-        Ok(conn.done(started).await?)
-    })
-    .await?;
-    app.hints().add(&started.queue, 1);
-    Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
+    start(&app, &ask, place, sent?, false).await
 }
 
 /// Begins nothing, and shows what the move of the same form would meet.
 pub(in crate::dashboard) async fn rehearse(
     State(app): State<App>,
     ask: Ask,
-    Path((owner, host)): Place,
+    place: Place,
     sent: Result<Form<Start>, FormRejection>,
 ) -> Result<Response, Failure> {
-    let Form(sent) = sent?;
+    start(&app, &ask, place, sent?, true).await
+}
+
+async fn start(
+    app: &App,
+    ask: &Ask,
+    Path((owner, host)): Place,
+    Form(sent): Form<Start>,
+    dry_run: bool,
+) -> Result<Response, Failure> {
     let (owner, host) = named(owner, host)?;
-    act::sender(&app, &ask, &sent.csrf, Permission::MovesWrite).await?;
-    let mut conn = db::session(app.pool()).await?;
-    let told = moves::rehearsal::rehearse(&mut conn, &owner, &host, &sent.region, sent.wish()?).await?;
-    let told = conn.done(told).await?;
-    if let Some(look) = &told.look {
-        app.hints().add(&look.queue, 1);
+    let caller = act::sender(app, ask, &sent.csrf, Permission::MovesWrite).await?;
+    let wish = sent.wish()?;
+    let (queue, query) = act::again(async || {
+        let mut conn = db::session(app.pool()).await?;
+        let done = if dry_run {
+            let told = moves::rehearsal::rehearse(&mut conn, &owner, &host, &sent.region, wish).await?;
+            let query = rehearsal::query(&told);
+            (told.look.map(|look| look.queue), query)
+        } else {
+            let started = moves::start_if(&mut conn, &owner, &host, &sent.region, caller.actor(), wish).await?;
+            (Some(started.queue), String::new())
+        };
+        Ok(conn.done(done).await?)
+    })
+    .await?;
+    if let Some(queue) = &queue {
+        app.hints().add(queue, 1);
     }
-    let place = format!("{}{}", address(owner.as_str(), host.as_str()), rehearsal::query(&told));
-    Ok(Redirect::to(&place).into_response())
+    Ok(Redirect::to(&format!("{}{query}", address(owner.as_str(), host.as_str()))).into_response())
 }
 
 /// Lets a ready move be cut.
