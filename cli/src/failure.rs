@@ -93,7 +93,9 @@ fn words(code: Code) -> (Told, &'static str) {
         Code::InstanceServed => {
             (Detail, "`leasehold instance move` moves it; a box that is dead stands in the way for a minute")
         }
-        Code::RegionPurging => (Detail, "wait a minute or two and try again"),
+        Code::RegionPurging => {
+            (Detail, "wait a minute or two and try again; after a landing that was given up, a quarter of an hour")
+        }
         Code::MoveNotReady => (
             Detail,
             "wait until it is ready; `leasehold instance why` tells what is left, what holds it up and what to do",

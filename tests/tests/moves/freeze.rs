@@ -124,7 +124,10 @@ async fn a_move_that_cuts_by_itself_stays_ready_until_its_predicted_freeze_is_wi
     assert_eq!(codes[codes.len() - 2..], ["freeze_over_budget", "cuts_by_itself"]);
     assert!(why.reasons.iter().all(|reason| !reason.message.contains("at its next pass")), "{why:?}");
 
-    // Newer cuts were shorter: now it fits.
+    // Of two in the middle the longer counts; newer cuts were shorter, and now it fits.
+    fleet.put_past_cut(Duration::from_secs(2)).await;
+    fleet.next_round(&fleet.eu).await.snoozed();
+    assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Ready));
     fleet.put_past_cut(Duration::from_secs(2)).await;
     fleet.next_round(&fleet.eu).await.snoozed();
     let found = fleet.read_move(id).await;

@@ -49,6 +49,23 @@ async fn abort(fleet: &Fleet) -> Result<Accepted, instances::Error> {
     moves::abort(&mut *fleet.conn().await, &app(), &host(HOST), Actor::System, None).await
 }
 
+#[tokio::test]
+async fn a_move_whose_target_was_disarmed_is_not_cut_until_that_is_armed_again() {
+    // M-016.
+    let (fleet, id) = ready().await;
+    fleet.sql("update regions set armed = false where code = 'uk'").await;
+    let before = fleet.dump().await;
+    let refused = cut(&fleet).await;
+    assert!(
+        matches!(&refused, Err(instances::Error::Refused(Refusal::RegionUnarmed(to))) if to.as_str() == "uk"),
+        "{refused:?}"
+    );
+    assert_eq!(fleet.dump().await, before);
+    fleet.sql("update regions set armed = true where code = 'uk'").await;
+    cut(&fleet).await.expect("it is armed again");
+    assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Cutting));
+}
+
 /// A fleet whose instance has a ready move.
 async fn ready() -> (Fleet, MoveId) {
     let fleet = Fleet::with_instance().await;

@@ -52,6 +52,10 @@ pub enum ConfigKeyError {
 /// [`ConfigKeyError`].
 pub fn read_config_key(path: &Path) -> Result<Keys, ConfigKeyError> {
     let unreadable = |source| ConfigKeyError::Unreadable { path: path.to_owned(), source };
+    // Before it is opened: to open a pipe waits for its writer.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::other("it is not a file")));
+    }
     let mut file = File::open(path).map_err(unreadable)?;
     // Of the opened file: the name may be another's by now.
     let about = file.metadata().map_err(unreadable)?;

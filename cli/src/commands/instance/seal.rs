@@ -7,7 +7,7 @@ use domain::instances::sealed::{self, Recipient};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::Context;
-use crate::exit::Exit;
+use crate::exit::{Ending, Exit};
 use crate::input;
 
 /// The largest value that is read; all of an environment, sealed, may have 64 KiB.
@@ -28,7 +28,7 @@ pub(crate) struct Seal {
     name: String,
     /// A box's recipient, of `leasehold region list`; give it again for each further one
     #[arg(long = "to", value_name = "RECIPIENT", required = true)]
-    to: Vec<Recipient>,
+    to: Vec<String>,
 }
 
 /// Before the value is read: what the door refuses need not be sealed.
@@ -38,12 +38,23 @@ fn variable(name: &str) -> Result<String, &'static str> {
 
 /// Prints the line of an environment file.
 pub(super) fn run(context: &Context, args: &Seal) -> anyhow::Result<Exit> {
+    let to = recipients(&args.to)?;
     let read = SecretString::from(input::read(Path::new("-"), MAX_BYTES)?);
     let plain = SecretString::from(without_end(read.expose_secret()));
-    let answer = serde_json::json!({"name": args.name, "value": sealed::seal(&args.to, &plain)});
+    if plain.expose_secret().contains('\0') {
+        let message = "the value holds a NUL, which no process can have in its environment".to_owned();
+        return Err(Ending { exit: Exit::Usage, message }.into());
+    }
+    let answer = serde_json::json!({"name": args.name, "value": sealed::seal(&to, &plain)});
     let line = |_: &_| format!("{}={}", args.name, answer["value"].as_str().unwrap_or_default());
     context.output.show(&answer, line)?;
     Ok(Exit::Ok)
+}
+
+/// Whoever mixes up the two halves of a key gave the secret one: what is wrong is not repeated.
+fn recipients(given: &[String]) -> Result<Vec<Recipient>, Ending> {
+    let parsed: Result<Vec<_>, _> = given.iter().map(|text| text.parse()).collect();
+    parsed.map_err(|why| Ending { exit: Exit::Usage, message: format!("--to {why}; what was given is not shown here") })
 }
 
 /// What an editor or `echo` puts behind a value is not the value's.
@@ -64,6 +75,13 @@ mod tests {
         for right in ["A", "_1", "tenant_KEY", &"A".repeat(255)] {
             assert_eq!(variable(right).as_deref(), Ok(right));
         }
+    }
+
+    #[test]
+    fn what_is_no_recipient_is_refused_and_not_repeated() {
+        let secret = "AGE-SECRET-KEY-1QQQQ".to_owned();
+        let refused = recipients(std::slice::from_ref(&secret)).unwrap_err();
+        assert!(refused.exit == Exit::Usage && !refused.message.contains(&secret), "{}", refused.message);
     }
 
     #[test]

@@ -111,7 +111,11 @@ async fn enter_inside(
     let open: Move = open.ok_or(Refusal::NoMove)?;
     policy::gate_verb(state, &open)?;
     let freeze = match state {
-        MoveState::Cutting => Some(weigh(conn, &open, wish.force).await?),
+        MoveState::Cutting => {
+            // Until it is let be cut a move waits for its target to be armed again (D-M19); from then on it goes forward.
+            policy::gate_armed(nodes::region(conn, &open.to).await?.as_ref())?;
+            Some(weigh(conn, &open, wish.force).await?)
+        }
         MoveState::Preparing | MoveState::Ready | MoveState::Aborting => None,
     };
     // The record is locked, and whoever changes a move's state locks it first: the gate's look still holds.

@@ -1,7 +1,12 @@
 //! What goes on as it should, and what comes next.
 
+use chrono::TimeDelta;
+
 use super::{Facts, Move, MoveState, Phase, Reason, advice, open};
 use crate::instances::moves::policy;
+
+/// How long a landing may take to delete its staging before somebody is told.
+const STAGING_TAKES: TimeDelta = TimeDelta::seconds(60);
 
 /// What happens now, in the phase that it is in; then what else is worth knowing.
 pub(super) fn reasons(facts: &Facts, phase: &Phase) -> Vec<Reason> {
@@ -168,6 +173,10 @@ fn elsewhere(facts: &Facts) -> Option<Reason> {
 fn staging_left(facts: &Facts, phase: &Phase) -> Option<Reason> {
     let newest = facts.newest.as_ref()?;
     let since = newest.landed_at.filter(|_| newest.staging_deleted_at.is_none() && *phase == Phase::Serving)?;
+    // The landing deletes it right after it serves: that takes a moment.
+    if facts.now - since < STAGING_TAKES {
+        return None;
+    }
     let message = format!(
         "What the move staged in {} is not deleted yet; its box tries again by itself, and it is served all the while.",
         newest.to

@@ -136,6 +136,17 @@ fn gates_of_region(asked: &str, region: Option<&Region>, sealed: bool) -> Vec<Ga
     ]
 }
 
+/// Whether a move may be let be cut towards this region.
+///
+/// # Errors
+/// [`Refusal::RegionUnarmed`].
+pub fn gate_armed(target: Option<&Region>) -> Result<(), Refusal> {
+    match target {
+        Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Every gate of a move to `asked`, in the order in which they are asked (M-015…M-024): record, region, what is in flight,
 /// the box, what an earlier move left there.
 #[must_use]
