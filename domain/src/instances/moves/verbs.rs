@@ -112,7 +112,7 @@ async fn enter_inside(
     policy::gate_verb(state, &open)?;
     let freeze = match state {
         MoveState::Cutting => {
-            // Until it is let be cut a move waits for its target to be armed again (D-M19); from then on it goes forward.
+            // Until it is let be cut a move waits for its target to be armed again; from then on it goes forward.
             policy::gate_armed(nodes::region(conn, &open.to).await?.as_ref())?;
             Some(weigh(conn, &open, wish.force).await?)
         }
