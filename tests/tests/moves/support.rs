@@ -43,7 +43,7 @@ pub struct Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         // What is made to outlive its worker would outlive its test, too.
-        for node in ["eu-1", "uk-1", "uk-2"] {
+        for node in ["eu-1", "uk-1", "uk-2", "uk-3"] {
             tests::activator::kill_all(&self.folder.path().join(node).join("instances"));
         }
     }
