@@ -3,13 +3,13 @@
 //! Whether a key is the right one nobody can say but the box that has it. So a landing whose values a box cannot open is
 //! handed on, box by box, until one opens them; each writes why it could not, and none has restored anything.
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
 use super::moves::Obstacle;
 use super::{Error, RouteStatus, sealed, store};
 use crate::ids::{Host, InstanceId, NodeId, QueueName, RegionCode};
 use crate::lease::Lease;
-use crate::{db, queue};
+use crate::queue;
 
 /// The stable code of a landing, and of a start, that waits for a key.
 pub const CODE: &str = "config_key";
@@ -53,29 +53,26 @@ pub async fn hand_on(
     node: NodeId,
     obstacle: &Obstacle,
 ) -> Result<Option<Next>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let region = store::region_of_node(&mut tx, node).await?;
-        let place = store::landing::lock_place(&mut tx, id).await?;
-        let mut tried = store::config_key::tried(&mut tx, host).await?;
+    queue::fenced(conn, lease, async |tx| {
+        let region = store::region_of_node(tx, node).await?;
+        let place = store::landing::lock_place(tx, id).await?;
+        let mut tried = store::config_key::tried(tx, host).await?;
         if !tried.contains(&node) {
             tried.push(node);
         }
-        store::hold(&mut tx, (host, node), RouteStatus::Landing, Some(obstacle)).await?;
+        store::hold(tx, (host, node), RouteStatus::Landing, Some(obstacle)).await?;
         let mut next = None;
         // A record that went elsewhere meanwhile is nobody's here: the next look says so.
         if let Some(region) = region.filter(|own| place.is_some_and(|place| place.region == *own)) {
             // No serial: edges are told of what serves alone, and the next box hears of it by the job.
-            if let Some(other) = store::config_key::next_holder(&mut tx, &region, node).await?
-                && store::config_key::hand_route(&mut tx, host, (node, other), &tried).await?
+            if let Some(other) = store::config_key::next_holder(tx, &region, node).await?
+                && store::config_key::hand_route(tx, host, (node, other), &tried).await?
             {
-                queue::hand_to(&mut tx, lease, &QueueName::of_node(other)).await?;
+                queue::hand_to(tx, lease, &QueueName::of_node(other)).await?;
                 next = Some(Next { node: other, tried: tried.contains(&other) });
             }
         }
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(next)
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(next)
+    })
+    .await
 }

@@ -85,14 +85,7 @@ pub struct Landfall {
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn land(conn: &mut PgConnection, lease: Lease, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let landing = land_inside(&mut tx, lease, id, node).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(landing)
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| land_inside(tx, lease, id, node).await).await
 }
 
 async fn land_inside(conn: &mut PgConnection, lease: Lease, id: InstanceId, node: NodeId) -> Result<Landing, Error> {
@@ -215,14 +208,11 @@ pub async fn hold(
     node: NodeId,
     obstacle: Option<&Obstacle>,
 ) -> Result<(), Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        store::hold(&mut tx, (host, node), RouteStatus::Landing, obstacle).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(())
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| {
+        store::hold(tx, (host, node), RouteStatus::Landing, obstacle).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Opens a row of a move's journal for a step of its landing.
@@ -230,14 +220,7 @@ pub async fn hold(
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn begin_step(conn: &mut PgConnection, lease: Lease, id: MoveId, step: &'static str) -> Result<i64, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let step = moves::store::write::open_step(&mut tx, lease, id, step, None).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(step)
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| Ok(moves::store::write::open_step(tx, lease, id, step, None).await?)).await
 }
 
 /// Notes that nothing of a landed move is staged any more.
@@ -245,16 +228,13 @@ pub async fn begin_step(conn: &mut PgConnection, lease: Lease, id: MoveId, step:
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn staging_deleted(conn: &mut PgConnection, lease: Lease, id: MoveId, evidence: &Value) -> Result<(), Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        if store::landing::staging_deleted(&mut tx, id).await? {
-            moves::store::write::one_step(&mut tx, lease, id, "delete_staging", "deleted", evidence).await?;
+    queue::fenced(conn, lease, async |tx| {
+        if store::landing::staging_deleted(tx, id).await? {
+            moves::store::write::one_step(tx, lease, id, "delete_staging", "deleted", evidence).await?;
         }
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(())
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(())
+    })
+    .await
 }
 
 /// Orders the landing of a record in a region, in the transaction that gave it to that region. One that is there already

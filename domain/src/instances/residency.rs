@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
 use super::{Error, jobs, store};
 use crate::audit::{self, Actor};
@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::ids::{Host, MoveId, NodeId, QueueName, RegionCode};
 use crate::lease::Lease;
 use crate::nodes::Bucket;
-use crate::{db, queue};
+use crate::queue;
 
 pub use super::store::residency::of_move;
 
@@ -57,7 +57,7 @@ pub struct Remains {
 pub struct Deleted {
     /// Keys.
     pub keys: u64,
-    /// Versions of keys, and markers of deletions, in a bucket that keeps them.
+    /// Versions of keys, and markers of deletions, the purge's own among them, in a bucket that keeps them.
     pub versions: u64,
 }
 
@@ -90,14 +90,7 @@ pub async fn begin(
     region: &RegionCode,
     node: NodeId,
 ) -> Result<Purge, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let purge = begin_inside(&mut tx, id, region, node).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(purge)
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| begin_inside(tx, id, region, node).await).await
 }
 
 async fn begin_inside(conn: &mut PgConnection, id: MoveId, region: &RegionCode, node: NodeId) -> Result<Purge, Error> {
@@ -143,14 +136,10 @@ pub async fn note_swept(
     deleted: Deleted,
     empty: bool,
 ) -> Result<Deleted, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let all = store::residency::note_swept(&mut tx, (remains.move_id, &remains.region), deleted, empty).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(all)
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| {
+        Ok(store::residency::note_swept(tx, (remains.move_id, &remains.region), deleted, empty).await?)
+    })
+    .await
 }
 
 /// Ends a purge with its receipt: the row, and the audit event.
@@ -158,10 +147,8 @@ pub async fn note_swept(
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn end(conn: &mut PgConnection, lease: Lease, remains: &Remains, receipt: &Value) -> Result<(), Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let ended = store::residency::end(&mut tx, (remains.move_id, &remains.region), receipt).await?;
-        queue::require_lease(&mut tx, lease).await?;
+    queue::fenced(conn, lease, async |tx| {
+        let ended = store::residency::end(tx, (remains.move_id, &remains.region), receipt).await?;
         if ended {
             let detail = serde_json::json!({"move_id": remains.move_id, "region": remains.region,
                                             "bucket": remains.bucket.name, "prefix": remains.prefix, "receipt": receipt});
@@ -173,12 +160,11 @@ pub async fn end(conn: &mut PgConnection, lease: Lease, remains: &Remains, recei
                 reason: None,
                 detail,
             };
-            audit::record(&mut tx, &event).await?;
+            audit::record(tx, &event).await?;
         }
-        Ok::<_, Error>(())
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(())
+    })
+    .await
 }
 
 /// Enqueues a purge for all remains whose time has come, at most 500 at a time; returns the queue of each that is

@@ -16,9 +16,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::clock::Timestamp;
+use crate::db;
 use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::Lease;
 
@@ -364,6 +365,29 @@ pub enum Fate {
     Busy,
     /// Refused: the lease is no longer the job's.
     Lost,
+}
+
+/// Runs a domain transaction that writes under a fence: all that `work` wrote stands if the lease is still the job's at its
+/// end, and else nothing does.
+///
+/// # Errors
+/// [`Error::LeaseLost`], the work's own, or the database's: then everything is rolled back before the caller goes on.
+pub async fn fenced<T, E>(
+    conn: &mut PgConnection,
+    lease: Lease,
+    work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
+) -> Result<T, E>
+where
+    E: From<Error> + From<sqlx::Error>,
+{
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let done = work(&mut tx).await?;
+        require_lease(&mut tx, lease).await?;
+        Ok(done)
+    }
+    .await;
+    db::finish(tx, done).await
 }
 
 /// Refuses where `lease` is not the job's: for domain transactions that write under a fence.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
 use super::verbs::{record_act, weigh};
 use super::{Cas, MoveState, Tail, store};
@@ -13,7 +13,7 @@ use crate::ids::{Host, MoveId, NodeId, RegionCode};
 use crate::instances::{Error, Refusal, landing};
 use crate::lease::Lease;
 use crate::queue::{Enqueued, NewJob};
-use crate::{db, nodes, queue};
+use crate::{nodes, queue};
 
 /// Opens a row of the journal for a step of this state.
 ///
@@ -26,19 +26,16 @@ pub async fn begin_step(
     state: MoveState,
     step: &'static str,
 ) -> Result<Cas<i64>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let found = store::write::state(&mut tx, id).await?;
+    queue::fenced(conn, lease, async |tx| {
+        let found = store::write::state(tx, id).await?;
         let begun = if found.as_ref().and_then(|found| found.known()) == Some(state) {
-            Cas::Set(store::write::open_step(&mut tx, lease, id, step, None).await?)
+            Cas::Set(store::write::open_step(tx, lease, id, step, None).await?)
         } else {
             Cas::Lost(found)
         };
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(begun)
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(begun)
+    })
+    .await
 }
 
 /// Closes a row of the journal with what was seen. A row that is closed already stays as it is.
@@ -52,14 +49,11 @@ pub async fn end_step(
     outcome: &str,
     evidence: &Value,
 ) -> Result<(), Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        store::write::close_step(&mut tx, step, None, outcome, evidence).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(())
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| {
+        store::write::close_step(tx, step, None, outcome, evidence).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Closes the route of a move that is cut: edges stop serving the host, and nothing may start its child any more
@@ -68,25 +62,22 @@ pub async fn end_step(
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn close_route(conn: &mut PgConnection, lease: Lease, id: MoveId, node: NodeId) -> Result<Cas<()>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
-            return lost(&mut tx, lease, id).await;
+    queue::fenced(conn, lease, async |tx| {
+        let Some(record) = store::write::lock_record_of(tx, id).await? else {
+            return lost(tx, id).await;
         };
-        let state = store::write::state(&mut tx, id).await?;
+        let state = store::write::state(tx, id).await?;
         if state.as_ref().and_then(|state| state.known()) != Some(MoveState::Cutting) {
-            return lost(&mut tx, lease, id).await;
+            return lost(tx, id).await;
         }
-        if store::cut::close_route(&mut tx, &record.host, node).await? {
-            store::write::one_step(&mut tx, lease, id, "close_route", "closed", &serde_json::json!({"node_id": node}))
+        if store::cut::close_route(tx, &record.host, node).await? {
+            store::write::one_step(tx, lease, id, "close_route", "closed", &serde_json::json!({"node_id": node}))
                 .await?;
-            nodes::bump_serial(&mut tx, &record.from).await?;
+            nodes::bump_serial(tx, &record.from).await?;
         }
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(Cas::Set(()))
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(Cas::Set(()))
+    })
+    .await
 }
 
 /// Records what was proven of the tail. Until the purge begins, a newer proof replaces an older one.
@@ -94,16 +85,13 @@ pub async fn close_route(conn: &mut PgConnection, lease: Lease, id: MoveId, node
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn record_tail(conn: &mut PgConnection, lease: Lease, id: MoveId, tail: &Tail) -> Result<Cas<()>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        if !store::cut::set_tail(&mut tx, id, tail).await? {
-            return lost(&mut tx, lease, id).await;
+    queue::fenced(conn, lease, async |tx| {
+        if !store::cut::set_tail(tx, id, tail).await? {
+            return lost(tx, id).await;
         }
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(Cas::Set(()))
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(Cas::Set(()))
+    })
+    .await
 }
 
 /// The last write before the source deletes its own database: from here on only forward, whoever goes on.
@@ -111,16 +99,13 @@ pub async fn record_tail(conn: &mut PgConnection, lease: Lease, id: MoveId, tail
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn begin_purge(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        if !store::cut::begin_purge(&mut tx, id).await? {
-            return lost(&mut tx, lease, id).await;
+    queue::fenced(conn, lease, async |tx| {
+        if !store::cut::begin_purge(tx, id).await? {
+            return lost(tx, id).await;
         }
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(Cas::Set(()))
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(Cas::Set(()))
+    })
+    .await
 }
 
 /// A move that was flipped.
@@ -142,31 +127,28 @@ pub struct Flipped {
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &str) -> Result<Cas<Flipped>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
-            return lost(&mut tx, lease, id).await;
+    queue::fenced(conn, lease, async |tx| {
+        let Some(record) = store::write::lock_record_of(tx, id).await? else {
+            return lost(tx, id).await;
         };
-        let Some(to) = store::cut::end_moved(&mut tx, id).await? else { return lost(&mut tx, lease, id).await };
-        if !store::cut::flip_region(&mut tx, record.id, (&record.from, &to), id).await? {
+        let Some(to) = store::cut::end_moved(tx, id).await? else { return lost(tx, id).await };
+        if !store::cut::flip_region(tx, record.id, (&record.from, &to), id).await? {
             // The region was pointed elsewhere by hand: nothing of this transaction stands.
             return Err(Refusal::NotFound.into());
         }
-        store::cut::keep_old_replica(&mut tx, id, prefix).await?;
+        store::cut::keep_old_replica(tx, id, prefix).await?;
         let evidence = serde_json::json!({"from": record.from, "to": to});
-        store::write::one_step(&mut tx, lease, id, "flip", "flipped", &evidence).await?;
-        nodes::bump_serial(&mut tx, &record.from).await?;
-        nodes::bump_serial(&mut tx, &to).await?;
+        store::write::one_step(tx, lease, id, "flip", "flipped", &evidence).await?;
+        nodes::bump_serial(tx, &record.from).await?;
+        nodes::bump_serial(tx, &to).await?;
         // An earlier landing in that region may still have something to delete: it lands this one, too.
-        let (landing, made) = landing::order(&mut tx, record.id, &to).await?;
-        queue::require_lease(&mut tx, lease).await?;
+        let (landing, made) = landing::order(tx, record.id, &to).await?;
         let detail = serde_json::json!({"move_id": id, "from": record.from, "to": to, "job_id": lease.job,
                                         "fence": lease.fence});
-        record_act(&mut tx, &record.host, Actor::System, "instance.move.flip", detail).await?;
-        Ok::<_, Error>(Cas::Set(Flipped { to, landing, made }))
-    }
-    .await;
-    db::finish(tx, done).await
+        record_act(tx, &record.host, Actor::System, "instance.move.flip", detail).await?;
+        Ok(Cas::Set(Flipped { to, landing, made }))
+    })
+    .await
 }
 
 /// Lets a move that is ready and was asked to cut by itself be cut, by its box (M-127), once its predicted freeze is within
@@ -175,30 +157,27 @@ pub async fn flip(conn: &mut PgConnection, lease: Lease, id: MoveId, prefix: &st
 /// # Errors
 /// [`Error::LeaseLost`], [`Refusal::FreezeOverBudget`]; the database's.
 pub async fn cut_by_itself(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
-            return lost(&mut tx, lease, id).await;
+    queue::fenced(conn, lease, async |tx| {
+        let Some(record) = store::write::lock_record_of(tx, id).await? else {
+            return lost(tx, id).await;
         };
-        let Some(open) = store::read::get(&mut tx, id).await? else { return lost(&mut tx, lease, id).await };
+        let Some(open) = store::read::get(tx, id).await? else { return lost(tx, id).await };
         // Nobody is there who could want it all the same.
         let ready = open.state.known() == Some(MoveState::Ready);
-        let freeze = if ready { Some(weigh(&mut tx, &open, false).await?) } else { None };
-        if !store::cut::enter(&mut tx, id, MoveState::Cutting).await? {
-            return lost(&mut tx, lease, id).await;
+        let freeze = if ready { Some(weigh(tx, &open, false).await?) } else { None };
+        if !store::cut::enter(tx, id, MoveState::Cutting).await? {
+            return lost(tx, id).await;
         }
         let mut detail = serde_json::json!({"move_id": id, "by": "itself", "job_id": lease.job, "fence": lease.fence});
         if let Some(freeze) = freeze {
-            freeze.note(&mut tx, id, &mut detail).await?;
+            freeze.note(tx, id, &mut detail).await?;
         }
-        store::write::touch_record(&mut tx, record.id).await?;
-        nodes::bump_serial(&mut tx, &record.from).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        record_act(&mut tx, &record.host, Actor::System, "instance.move.cut", detail).await?;
-        Ok::<_, Error>(Cas::Set(()))
-    }
-    .await;
-    db::finish(tx, done).await
+        store::write::touch_record(tx, record.id).await?;
+        nodes::bump_serial(tx, &record.from).await?;
+        record_act(tx, &record.host, Actor::System, "instance.move.cut", detail).await?;
+        Ok(Cas::Set(()))
+    })
+    .await
 }
 
 /// Notes that a fresh listing of the staging was empty after an abort; the first such moment counts.
@@ -206,14 +185,11 @@ pub async fn cut_by_itself(conn: &mut PgConnection, lease: Lease, id: MoveId) ->
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn note_swept(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<(), Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        store::cut::note_swept(&mut tx, id).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(())
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| {
+        store::cut::note_swept(tx, id).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// How long ago the staging was first found empty.
@@ -239,24 +215,21 @@ pub async fn swept(conn: &mut PgConnection, id: MoveId) -> Result<Option<Swept>,
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn clear(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<()>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
-            return lost(&mut tx, lease, id).await;
+    queue::fenced(conn, lease, async |tx| {
+        let Some(record) = store::write::lock_record_of(tx, id).await? else {
+            return lost(tx, id).await;
         };
-        if !store::cut::end_aborted(&mut tx, id).await? {
-            return lost(&mut tx, lease, id).await;
+        if !store::cut::end_aborted(tx, id).await? {
+            return lost(tx, id).await;
         }
-        store::write::one_step(&mut tx, lease, id, "clear", "aborted", &serde_json::json!({})).await?;
-        store::write::touch_record(&mut tx, record.id).await?;
-        nodes::bump_serial(&mut tx, &record.from).await?;
-        queue::require_lease(&mut tx, lease).await?;
+        store::write::one_step(tx, lease, id, "clear", "aborted", &serde_json::json!({})).await?;
+        store::write::touch_record(tx, record.id).await?;
+        nodes::bump_serial(tx, &record.from).await?;
         let detail = serde_json::json!({"move_id": id, "job_id": lease.job, "fence": lease.fence});
-        record_act(&mut tx, &record.host, Actor::System, "instance.move.aborted", detail).await?;
-        Ok::<_, Error>(Cas::Set(()))
-    }
-    .await;
-    db::finish(tx, done).await
+        record_act(tx, &record.host, Actor::System, "instance.move.aborted", detail).await?;
+        Ok(Cas::Set(()))
+    })
+    .await
 }
 
 /// Whose rows of the journal of copies.
@@ -279,15 +252,12 @@ pub async fn forget_some_keys(
     whose: Copies,
     limit: u16,
 ) -> Result<bool, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
+    queue::fenced(conn, lease, async |tx| {
         let of_landing = whose == Copies::OfLanding;
-        let forgotten = store::cut::forget_some_keys(&mut tx, id, of_landing, i64::from(limit)).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(forgotten >= u64::from(limit))
-    }
-    .await;
-    db::finish(tx, done).await
+        let forgotten = store::cut::forget_some_keys(tx, id, of_landing, i64::from(limit)).await?;
+        Ok(forgotten >= u64::from(limit))
+    })
+    .await
 }
 
 /// Retires the route of a host that is no longer this box's to serve (M-072): its record is in another region. Whether there
@@ -296,14 +266,7 @@ pub async fn forget_some_keys(
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn retire_route(conn: &mut PgConnection, lease: Lease, host: &Host, node: NodeId) -> Result<bool, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let retired = retire_route_inside(&mut tx, host, node).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(retired)
-    }
-    .await;
-    db::finish(tx, done).await
+    queue::fenced(conn, lease, async |tx| Ok(retire_route_inside(tx, host, node).await?)).await
 }
 
 /// As [`retire_route`], in the transaction of a caller who checks its lease.
@@ -320,8 +283,6 @@ pub(in crate::instances) async fn retire_route_inside(
     Ok(retired)
 }
 
-async fn lost<T>(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<T>, Error> {
-    let state = store::write::state(conn, id).await?;
-    queue::require_lease(conn, lease).await?;
-    Ok(Cas::Lost(state))
+async fn lost<T>(conn: &mut PgConnection, id: MoveId) -> Result<Cas<T>, Error> {
+    Ok(Cas::Lost(store::write::state(conn, id).await?))
 }

@@ -1,12 +1,11 @@
 //! What a box writes of a move: each write under its lease, each a compare-and-set.
 
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
 use super::{Obstacle, RoundNumbers, Status, StoredState, policy, store};
 use crate::audit::{self, Actor};
 use crate::clock::Timestamp;
-use crate::db;
 use crate::ids::MoveId;
 use crate::instances::{Error, Refusal};
 use crate::lease::Lease;
@@ -18,18 +17,15 @@ use crate::queue;
 /// # Errors
 /// [`Error::LeaseLost`], [`Refusal::NotFound`] for a move that is over; the database's.
 pub async fn pin_target(conn: &mut PgConnection, lease: Lease, id: MoveId, target: &Bucket) -> Result<Bucket, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        if store::write::pin(&mut tx, id, target).await? {
+    queue::fenced(conn, lease, async |tx| {
+        if store::write::pin(tx, id, target).await? {
             let evidence = serde_json::json!({"bucket": target.name, "region": target.region});
-            store::write::one_step(&mut tx, lease, id, "pin_target", "pinned", &evidence).await?;
+            store::write::one_step(tx, lease, id, "pin_target", "pinned", &evidence).await?;
         }
-        let pinned = store::write::pinned(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(pinned)
-    }
-    .await;
-    db::finish(tx, done).await
+        let pinned = store::write::pinned(tx, id).await?.ok_or(Refusal::NotFound)?;
+        Ok(pinned)
+    })
+    .await
 }
 
 /// A round that was begun.
@@ -55,20 +51,17 @@ pub enum Cas<T> {
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn begin_round(conn: &mut PgConnection, lease: Lease, id: MoveId) -> Result<Cas<Round>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let begun = match store::write::count_round(&mut tx, id).await? {
+    queue::fenced(conn, lease, async |tx| {
+        let begun = match store::write::count_round(tx, id).await? {
             Some(number) => {
-                let step = store::write::open_step(&mut tx, lease, id, "round", Some(number)).await?;
+                let step = store::write::open_step(tx, lease, id, "round", Some(number)).await?;
                 Cas::Set(Round { number, step })
             }
-            None => Cas::Lost(store::write::state(&mut tx, id).await?),
+            None => Cas::Lost(store::write::state(tx, id).await?),
         };
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(begun)
-    }
-    .await;
-    db::finish(tx, done).await
+        Ok(begun)
+    })
+    .await
 }
 
 /// How a round ended.
@@ -97,27 +90,24 @@ pub async fn end_round(
     round: Round,
     end: &RoundEnd,
 ) -> Result<Status, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let (mut status, now) = store::write::lock_status(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
+    queue::fenced(conn, lease, async |tx| {
+        let (mut status, now) = store::write::lock_status(tx, id).await?.ok_or(Refusal::NotFound)?;
         if let Some(numbers) = end.numbers {
             status.last = Some(numbers);
             status.last_round = Some(round.number);
         }
         status.failures = policy::failures_after(status.failures, end.bearing);
         set_obstacle(&mut status, end.obstacle.clone(), now);
-        store::write::set_status(&mut tx, id, &status).await?;
+        store::write::set_status(tx, id, &status).await?;
         let iterations = end.numbers.map(|numbers| i32::try_from(numbers.iterations).unwrap_or(i32::MAX));
         let mut evidence = end.evidence.clone();
         if let (Value::Object(fields), Some(numbers)) = (&mut evidence, end.numbers) {
             fields.insert("numbers".to_owned(), serde_json::json!(numbers));
         }
-        store::write::close_step(&mut tx, round.step, iterations, end.outcome, &evidence).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(status)
-    }
-    .await;
-    db::finish(tx, done).await
+        store::write::close_step(tx, round.step, iterations, end.outcome, &evidence).await?;
+        Ok(status)
+    })
+    .await
 }
 
 /// Notes what holds a move up before a round could begin; returns the new status.
@@ -130,16 +120,13 @@ pub async fn note_obstacle(
     id: MoveId,
     obstacle: Obstacle,
 ) -> Result<Status, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let (mut status, now) = store::write::lock_status(&mut tx, id).await?.ok_or(Refusal::NotFound)?;
+    queue::fenced(conn, lease, async |tx| {
+        let (mut status, now) = store::write::lock_status(tx, id).await?.ok_or(Refusal::NotFound)?;
         set_obstacle(&mut status, Some(obstacle), now);
-        store::write::set_status(&mut tx, id, &status).await?;
-        queue::require_lease(&mut tx, lease).await?;
-        Ok::<_, Error>(status)
-    }
-    .await;
-    db::finish(tx, done).await
+        store::write::set_status(tx, id, &status).await?;
+        Ok(status)
+    })
+    .await
 }
 
 fn set_obstacle(status: &mut Status, obstacle: Option<Obstacle>, now: Timestamp) {
@@ -159,22 +146,18 @@ fn set_obstacle(status: &mut Status, obstacle: Option<Obstacle>, now: Timestamp)
 /// # Errors
 /// [`Error::LeaseLost`], or the database's.
 pub async fn promote(conn: &mut PgConnection, lease: Lease, id: MoveId, round: i32) -> Result<Cas<Timestamp>, Error> {
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let Some(record) = store::write::lock_record_of(&mut tx, id).await? else {
-            queue::require_lease(&mut tx, lease).await?;
+    queue::fenced(conn, lease, async |tx| {
+        let Some(record) = store::write::lock_record_of(tx, id).await? else {
             return Ok(Cas::Lost(None));
         };
-        let Some(ready_at) = store::write::promote(&mut tx, id).await? else {
-            let state = store::write::state(&mut tx, id).await?;
-            queue::require_lease(&mut tx, lease).await?;
+        let Some(ready_at) = store::write::promote(tx, id).await? else {
+            let state = store::write::state(tx, id).await?;
             return Ok(Cas::Lost(state));
         };
         let evidence = serde_json::json!({"round": round});
-        store::write::one_step(&mut tx, lease, id, "ready", "ready", &evidence).await?;
-        store::write::touch_record(&mut tx, record.id).await?;
-        nodes::bump_serial(&mut tx, &record.from).await?;
-        queue::require_lease(&mut tx, lease).await?;
+        store::write::one_step(tx, lease, id, "ready", "ready", &evidence).await?;
+        store::write::touch_record(tx, record.id).await?;
+        nodes::bump_serial(tx, &record.from).await?;
         let event = audit::Event {
             actor: Actor::System,
             action: "instance.move.ready",
@@ -183,9 +166,8 @@ pub async fn promote(conn: &mut PgConnection, lease: Lease, id: MoveId, round: i
             reason: None,
             detail: serde_json::json!({"move_id": id, "round": round, "job_id": lease.job, "fence": lease.fence}),
         };
-        audit::record(&mut tx, &event).await?;
-        Ok::<_, Error>(Cas::Set(ready_at))
-    }
-    .await;
-    db::finish(tx, done).await
+        audit::record(tx, &event).await?;
+        Ok(Cas::Set(ready_at))
+    })
+    .await
 }

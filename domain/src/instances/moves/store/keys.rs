@@ -1,6 +1,6 @@
 //! The journal of copies.
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
 use crate::ids::MoveId;
 use crate::instances::Error;
@@ -54,9 +54,9 @@ pub async fn record_keys(
     let src_etags: Vec<&str> = copied.iter().map(|c| c.src_etag.as_str()).collect();
     let sizes: Vec<i64> = copied.iter().map(|c| c.size).collect();
     let copied_etags: Vec<&str> = copied.iter().map(|c| c.copied_etag.as_str()).collect();
-    let mut tx = conn.begin().await?;
-    sqlx::query!(
-        r#"
+    queue::fenced(conn, lease, async |tx| {
+        sqlx::query!(
+            r#"
         insert into move_keys (move_id, pair, key, src_etag, size, copied_etag)
         select $1, $2, a.key, a.src_etag, a.size, a.copied_etag
           from unnest($3::text[], $4::text[], $5::bigint[], $6::text[]) as a(key, src_etag, size, copied_etag)
@@ -65,18 +65,18 @@ pub async fn record_keys(
                           size = excluded.size,
                           copied_etag = excluded.copied_etag
         "#,
-        id.0,
-        pair,
-        &keys as &[&str],
-        &src_etags as &[&str],
-        &sizes,
-        &copied_etags as &[&str],
-    )
-    .execute(&mut *tx)
-    .await?;
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(())
+            id.0,
+            pair,
+            &keys as &[&str],
+            &src_etags as &[&str],
+            &sizes,
+            &copied_etags as &[&str],
+        )
+        .execute(tx)
+        .await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Forgets keys in one statement; unknown ones are no error. All or nothing.
@@ -90,11 +90,11 @@ pub async fn forget_keys(
     pair: i16,
     keys: &[String],
 ) -> Result<(), Error> {
-    let mut tx = conn.begin().await?;
-    sqlx::query!("delete from move_keys where move_id = $1 and pair = $2 and key = any($3)", id.0, pair, keys)
-        .execute(&mut *tx)
-        .await?;
-    queue::require_lease(&mut tx, lease).await?;
-    tx.commit().await?;
-    Ok(())
+    queue::fenced(conn, lease, async |tx| {
+        sqlx::query!("delete from move_keys where move_id = $1 and pair = $2 and key = any($3)", id.0, pair, keys)
+            .execute(tx)
+            .await?;
+        Ok(())
+    })
+    .await
 }
