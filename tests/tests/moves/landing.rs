@@ -159,12 +159,14 @@ async fn a_move_that_is_to_cut_by_itself_does_as_soon_as_it_is_ready() {
     let started = moves::start_if(&mut *fleet.conn().await, &app(), &host(HOST), "uk", Actor::System, wish).await;
     let id = started.expect("the move begins").id;
     let before = rows_of(&fleet.database(&fleet.eu)).expect("a database");
-    fleet.run(&fleet.eu).await;
-    let found = fleet.read_move(id).await;
-    if found.finished_at.is_none() {
-        assert_eq!(found.state.known(), Some(MoveState::Ready));
-        fleet.pass_time(INTERVAL).await;
+    loop {
         fleet.run(&fleet.eu).await;
+        let found = fleet.read_move(id).await;
+        if found.finished_at.is_some() {
+            break;
+        }
+        assert_eq!(found.state.known(), Some(MoveState::Preparing), "no wait lies between ready and the cut");
+        fleet.pass_time(INTERVAL).await;
     }
     assert_eq!(fleet.read_move(id).await.outcome, Some(Outcome::Moved));
     assert!(land(&fleet, &fleet.uk).await >= before);

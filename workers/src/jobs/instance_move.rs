@@ -196,6 +196,10 @@ impl InstanceMove {
                 Cas::Set(ready_at) => {
                     crate::failpoint::hit("move.after_promote", found.host.as_str()).await;
                     tracing::info!(host = %found.host, move.id = %found.id, %ready_at, "move is ready");
+                    if found.cut_auto {
+                        let Some(obstacle) = self.cut_by_itself(found, context).await? else { return Ok(Turn::Again) };
+                        self.note(found, context, obstacle).await?;
+                    }
                 }
                 // Lost to an abort or another verb: nothing was promoted (M-061).
                 Cas::Lost(_) => return Ok(Turn::Again),
