@@ -11,6 +11,14 @@ mod rehearsal;
 pub use moves::{instance_why, move_step, move_view, receipt};
 pub use rehearsal::{look, rehearsal};
 
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn whole_seconds(span: Duration) -> u32 {
+    u32::try_from(span.as_secs()).unwrap_or(u32::MAX)
+}
+
 /// The wire's form of a job.
 #[must_use]
 pub fn job(job: queue::Job) -> wire::Job {

@@ -1,8 +1,8 @@
 //! Of instances' moves, and of why an instance is where it is.
 
-use std::time::Duration;
-
 use domain::instances::{self, moves};
+
+use super::{millis, whole_seconds};
 
 /// The wire's form of a move.
 #[must_use]
@@ -20,7 +20,7 @@ pub fn move_view(found: moves::Move) -> wire::MoveView {
         finished_at: found.finished_at,
         outcome: found.outcome.map(|outcome| outcome.as_str().to_owned()),
         cut_auto: found.cut_auto,
-        freeze_budget: found.freeze_budget.map(|budget| u32::try_from(budget.as_secs()).unwrap_or(u32::MAX)),
+        freeze_budget: found.freeze_budget.map(whole_seconds),
         cut_at: found.cut_at,
         predicted_freeze_ms: found.predicted_freeze.map(millis),
         cut_forced: found.cut_forced,
@@ -43,10 +43,6 @@ pub fn move_view(found: moves::Move) -> wire::MoveView {
         }),
         failures: found.status.failures,
     }
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn round_numbers(numbers: moves::RoundNumbers) -> wire::RoundNumbers {

@@ -1,12 +1,12 @@
 //! Of a move's dry run.
 
-use std::time::Duration;
-
 use domain::ids::{AppName, Host, JobId, RegionCode};
 use domain::instances::freeze::Prediction;
 use domain::instances::moves::policy::{Gate, Verdict};
 use domain::instances::moves::rehearsal::{Amount, Look, Rehearsal, Report};
 use domain::nodes::Node;
+
+use super::{millis, whole_seconds};
 
 /// The wire's form of a dry run.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn rehearsal(app: &AppName, host: &Host, told: Rehearsal) -> wire::MoveRehea
         from: told.from.to_string(),
         would_begin: told.refusal().is_none(),
         within_budget: told.within_budget(),
-        freeze_budget: told.freeze_budget.map(|budget| u32::try_from(budget.as_secs()).unwrap_or(u32::MAX)),
+        freeze_budget: told.freeze_budget.map(whole_seconds),
         look: told.look.map(|look| wire::MoveLook {
             job_id: look.job.0,
             to: told.to.clone(),
@@ -107,8 +107,4 @@ fn report(found: Report) -> wire::LookReport {
 
 const fn amount(amount: Amount) -> wire::LookAmount {
     wire::LookAmount { keys: amount.keys, bytes: amount.bytes }
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

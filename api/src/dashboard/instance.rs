@@ -146,8 +146,8 @@ async fn render(
             let mut all = nodes::regions(visit.query(), false, None, REGIONS).await?;
             let needs_key = why.record.env.as_ref().is_some_and(instances::sealed::any);
             all.retain(|region| {
-                let opens = !needs_key || !region.config_key.is_empty();
-                region.armed && region.can_host && opens && region.code != why.record.region
+                let taken = policy::gate_region(region.code.as_str(), Some(region), needs_key).is_ok();
+                taken && region.code != why.record.region
             });
             all.into_iter().map(|region| region.code.to_string()).collect()
         }

@@ -110,7 +110,7 @@ pub struct OldReplica {
     pub purge_began_at: Option<DateTime<Utc>>,
     /// Keys that the purge deleted so far, at least.
     pub deleted_keys: u64,
-    /// Versions of keys that it deleted so far, at least.
+    /// Versions of keys, and markers of deletions, its own among them, that it deleted so far, at least.
     pub deleted_versions: u64,
     /// When nothing of it was left.
     pub purged_at: Option<DateTime<Utc>>,

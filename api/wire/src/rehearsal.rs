@@ -114,11 +114,11 @@ pub struct LookReport {
     pub node_id: Uuid,
     /// Who it is.
     pub identity: String,
-    /// What of the replica takes part in a move; null where it could not be listed.
+    /// What of the replica takes part in a move; null where it is not known, for what `obstacle` says.
     pub source: Option<LookAmount>,
     /// The newest transaction that its keys name.
     pub newest_txid: Option<u64>,
-    /// What lies at the target's staging already; null where that could not be listed.
+    /// What lies at the target's staging already; null where it is not known, for what `obstacle` says.
     pub staged: Option<LookAmount>,
     /// What the first round would do; null where something holds it up.
     pub first_round: Option<FirstRound>,

@@ -41,6 +41,21 @@ impl Drop for Worker {
 }
 
 impl Worker {
+    /// A database with a region, and an S3 server; nothing runs yet.
+    async fn begin() -> (Self, RegionCode) {
+        let server = Server::start(Options { buckets: vec![BUCKET.to_owned()], ..Options::default() });
+        let server = server.expect("start the S3 server");
+        let worker = Self { db: Database::start().await, server, folder: tempfile::tempdir().expect("a folder") };
+        let mut conn = worker.db.session().await;
+        let region = RegionCode::new("eu").expect("a region");
+        let data = Some(Bucket { name: BUCKET.to_owned(), region: "us-east-1".to_owned() });
+        let (code, name) = (region.clone(), "Europe".to_owned());
+        let spec = RegionSpec { code, name, armed: true, dormant: false, home: false, is_default: false, data };
+        nodes::put_region(&mut conn, &spec).await.expect("a region");
+        drop(conn);
+        (worker, region)
+    }
+
     fn start(&self) -> Running {
         self.start_with(&[])
     }
@@ -72,15 +87,7 @@ impl Worker {
 /// none of its secrets.
 #[tokio::test]
 async fn the_built_program_runs_an_instance_that_outlives_it_and_adopts_it() {
-    let server = Server::start(Options { buckets: vec![BUCKET.to_owned()], ..Options::default() });
-    let server = server.expect("start the S3 server");
-    let worker = Worker { db: Database::start().await, server, folder: tempfile::tempdir().expect("a folder") };
-    let mut conn = worker.db.session().await;
-    let region = RegionCode::new("eu").expect("a region");
-    let data = Some(Bucket { name: BUCKET.to_owned(), region: "us-east-1".to_owned() });
-    let (code, name) = (region.clone(), "Europe".to_owned());
-    let spec = RegionSpec { code, name, armed: true, dormant: false, home: false, is_default: false, data };
-    nodes::put_region(&mut conn, &spec).await.expect("a region");
+    let (worker, region) = Worker::begin().await;
 
     let first = worker.start();
     let host = host("built.example");
@@ -131,15 +138,8 @@ async fn the_built_program_runs_an_instance_that_outlives_it_and_adopts_it() {
 #[tokio::test]
 async fn the_built_program_opens_sealed_values_for_the_child_alone() {
     const PLAIN: &str = "a5ecret-0f-the-tenant";
-    let server = Server::start(Options { buckets: vec![BUCKET.to_owned()], ..Options::default() });
-    let server = server.expect("start the S3 server");
-    let worker = Worker { db: Database::start().await, server, folder: tempfile::tempdir().expect("a folder") };
+    let (worker, region) = Worker::begin().await;
     let mut conn = worker.db.session().await;
-    let region = RegionCode::new("eu").expect("a region");
-    let data = Some(Bucket { name: BUCKET.to_owned(), region: "us-east-1".to_owned() });
-    let (code, name) = (region.clone(), "Europe".to_owned());
-    let spec = RegionSpec { code, name, armed: true, dormant: false, home: false, is_default: false, data };
-    nodes::put_region(&mut conn, &spec).await.expect("a region");
 
     let (key, kept) = (BoxKey::generate(), tempfile::tempdir().expect("a folder"));
     let file = kept.path().join("box.key");

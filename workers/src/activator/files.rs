@@ -8,7 +8,9 @@ use super::Error;
 
 /// What belongs to the database, in the order in which it is removed: what is left after a cut never looks like a
 /// database that lost its log.
-const DATABASE: [&str; 5] = ["app.db", "app.db-wal", "app.db-shm", "app.db-journal", ".app.db-litestream"];
+const DATABASE: [&str; 5] = ["app.db", "app.db-wal", "app.db-shm", "app.db-journal", LITESTREAM_STATE];
+/// What litestream knows of the database.
+const LITESTREAM_STATE: &str = ".app.db-litestream";
 
 /// The folder of one host. A host is a name without slashes, so no folder lies in another.
 #[derive(Debug, Clone)]
@@ -35,7 +37,7 @@ impl Files {
 
     /// What litestream knows of the database.
     pub(super) fn litestream_state(&self) -> PathBuf {
-        self.folder.join(".app.db-litestream")
+        self.folder.join(LITESTREAM_STATE)
     }
 
     pub(super) fn child(&self) -> PathBuf {

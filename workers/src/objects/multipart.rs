@@ -143,9 +143,7 @@ impl ObjectStore {
             );
         }
     }
-}
 
-impl ObjectStore {
     /// The requests that a copy of an object of this size makes, none of them repeated.
     pub(crate) fn requests_of_copy(&self, size: u64) -> u64 {
         if size <= self.tuning.copy_limit {

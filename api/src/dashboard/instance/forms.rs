@@ -39,13 +39,16 @@ impl Start {
             "manual" => false,
             _ => return Err(Failure::Invalid("Who cuts it is auto or manual.".to_owned())),
         };
-        let budget = Some(self.freeze_budget.trim()).filter(|text| !text.is_empty()).map(str::parse::<u32>);
-        let budget = budget.transpose();
-        let budget =
-            budget.map_err(|_| Failure::Invalid("The freeze's budget is 1 to 86400 whole seconds.".to_owned()))?;
-        let freeze_budget = budget.map(|seconds| Duration::from_secs(seconds.into()));
-        Ok(Wish { cut_auto, freeze_budget, ..Wish::default() })
+        Ok(Wish { cut_auto, freeze_budget: budget(&self.freeze_budget)?, ..Wish::default() })
     }
+}
+
+/// A freeze's budget as a form or an address has it: whole seconds; empty: any. Its bounds are the domain's.
+pub(super) fn budget(text: &str) -> Result<Option<Duration>, Failure> {
+    let seconds = Some(text.trim()).filter(|text| !text.is_empty()).map(str::parse::<u32>).transpose();
+    let seconds =
+        seconds.map_err(|_| Failure::Invalid("The freeze's budget is 1 to 86400 whole seconds.".to_owned()))?;
+    Ok(seconds.map(|seconds| Duration::from_secs(seconds.into())))
 }
 
 #[derive(Debug, Deserialize)]

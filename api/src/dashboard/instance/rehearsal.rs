@@ -1,7 +1,5 @@
 //! The answer of a dry run on an instance's page.
 
-use std::time::Duration;
-
 use domain::ids::{AppName, Host, JobId, RegionCode};
 use domain::instances::freeze::{BETWEEN, Prediction};
 use domain::instances::moves::Wish;
@@ -11,6 +9,7 @@ use domain::instances::{Refusal, why};
 use serde::Deserialize;
 
 use super::face::span;
+use super::forms::budget;
 use super::story::Fact;
 use super::words;
 use crate::dashboard::failure::{Failure, form_urlencoded};
@@ -62,10 +61,7 @@ pub(super) async fn read(
     if to.is_empty() {
         return Ok(None);
     }
-    let budget = Some(asked.budget.as_str()).filter(|text| !text.is_empty()).map(str::parse::<u32>).transpose();
-    let budget = budget.map_err(|_| Failure::Invalid("The budget of the address is no number.".to_owned()))?;
-    let freeze_budget = budget.map(|seconds| Duration::from_secs(seconds.into()));
-    let wish = Wish { freeze_budget, ..Wish::default() };
+    let wish = Wish { freeze_budget: budget(&asked.budget)?, ..Wish::default() };
     // The record, the region, the open move and its row, the route, the purge, the boxes, the cut and its steps.
     let told = rehearsal::foresee(visit.queries(9), app, host, to, wish).await?;
     let id = asked.look.parse::<JobId>().ok();
@@ -166,7 +162,7 @@ fn row(gate: Gate) -> Row {
 }
 
 fn found(report: &Report) -> Vec<Fact> {
-    let or_unknown = |it: Option<Amount>| it.map_or_else(|| "could not be listed".to_owned(), amount);
+    let or_unknown = |it: Option<Amount>| it.map_or_else(|| "not known".to_owned(), amount);
     let txid = report.newest_txid.map_or_else(String::new, |txid| format!(", newest transaction {txid:016x}"));
     let mut facts = vec![
         Fact::plain("Replica", format!("{}{txid}", or_unknown(report.source))),

@@ -102,7 +102,8 @@ fn row(step: &MoveStep) -> [String; 5] {
     ]
 }
 
-/// Milliseconds as seconds with a tenth.
+/// Milliseconds as seconds, to the nearest tenth.
 pub(super) fn seconds(ms: i64) -> String {
-    format!("{}.{} s", ms.max(0) / 1000, ms.max(0) % 1000 / 100)
+    let tenths = ms.max(0).saturating_add(50) / 100;
+    format!("{}.{} s", tenths / 10, tenths % 10)
 }

@@ -25,6 +25,10 @@ pub(super) async fn rehearse(context: &Context, api: &Api, of: &Named, request: 
         told.look = Some(wait(api, of, asked).await?);
     }
     context.output.show(&told, shown)?;
+    let refused = told.gates.iter().find_map(|gate| gate.code.as_deref());
+    if let Some(code) = refused {
+        return Ok(exit::code_of_refusal(code));
+    }
     if let Some(look) = told.look.as_ref().filter(|look| look.state == "waiting") {
         let message = format!(
             "the box has not told within {} s what it finds: `leasehold job why {}`",
@@ -33,8 +37,7 @@ pub(super) async fn rehearse(context: &Context, api: &Api, of: &Named, request: 
         );
         return Err(Ending { exit: Exit::Unavailable, message }.into());
     }
-    let refused = told.gates.iter().find_map(|gate| gate.code.as_deref());
-    Ok(refused.map_or(Exit::Ok, exit::code_of_refusal))
+    Ok(Exit::Ok)
 }
 
 /// The look when the box has told, or when it has had its time.
@@ -107,7 +110,7 @@ fn gate(it: &MoveGate) -> [String; 4] {
 
 fn found(report: &LookReport) -> Vec<(&'static str, String)> {
     let amount = |it: wire::LookAmount| format!("{} objects, {}", it.keys, size(it.bytes));
-    let or_unknown = |it: Option<wire::LookAmount>| it.map_or_else(|| "could not be listed".to_owned(), amount);
+    let or_unknown = |it: Option<wire::LookAmount>| it.map_or_else(|| "not known".to_owned(), amount);
     let txid = report.newest_txid.map_or_else(String::new, |txid| format!(", newest transaction {txid:016x}"));
     let mut lines = vec![
         ("replica", format!("{}{txid}", or_unknown(report.source))),

@@ -80,11 +80,11 @@ pub struct Report {
     pub node: NodeId,
     /// Who it is.
     pub identity: String,
-    /// What of the replica takes part in a move; `None` where it could not be listed.
+    /// What of the replica takes part in a move; `None` where it is not known.
     pub source: Option<Amount>,
     /// The newest transaction that its keys name.
     pub newest_txid: Option<u64>,
-    /// What lies at the target's staging already; `None` where that could not be listed.
+    /// What lies at the target's staging already; `None` where it is not known.
     pub staged: Option<Amount>,
     /// What the first round would do; `None` where something holds it up.
     pub first_round: Option<FirstRound>,

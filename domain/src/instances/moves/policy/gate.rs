@@ -208,11 +208,9 @@ pub fn within_budget(budget: Option<Duration>, predicted: Option<Duration>) -> O
 /// # Errors
 /// [`Refusal::FreezeOverBudget`].
 pub fn gate_freeze(to: &RegionCode, budget: Option<Duration>, predicted: Option<Duration>) -> Result<(), Refusal> {
-    match budget.zip(predicted) {
-        Some((budget, predicted)) if within_budget(Some(budget), Some(predicted)) == Some(false) => {
-            Err(Refusal::FreezeOverBudget { to: to.clone(), predicted, budget })
-        }
-        Some(_) | None => Ok(()),
+    match budget.zip(predicted).filter(|_| within_budget(budget, predicted) == Some(false)) {
+        Some((budget, predicted)) => Err(Refusal::FreezeOverBudget { to: to.clone(), predicted, budget }),
+        None => Ok(()),
     }
 }
 
