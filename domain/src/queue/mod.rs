@@ -16,13 +16,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
 
 use crate::clock::Timestamp;
-use crate::db;
 use crate::ids::{JobId, Kind, QueueName};
 use crate::lease::Lease;
 
+mod fenced;
 pub mod hints;
 mod limits;
 mod low_water;
@@ -36,6 +35,7 @@ mod store;
 mod view;
 pub mod why;
 
+pub use fenced::{fenced, require_lease};
 pub use limits::{Limits, LimitsView, Pause, Paused, Rate};
 pub use low_water::LowWater;
 pub use operation::Operation;
@@ -365,37 +365,4 @@ pub enum Fate {
     Busy,
     /// Refused: the lease is no longer the job's.
     Lost,
-}
-
-/// Runs a domain transaction that writes under a fence: all that `work` wrote stands if the lease is still the job's at its
-/// end, and else nothing does.
-///
-/// # Errors
-/// [`Error::LeaseLost`], the work's own, or the database's: then everything is rolled back before the caller goes on.
-pub async fn fenced<T, E>(
-    conn: &mut PgConnection,
-    lease: Lease,
-    work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
-) -> Result<T, E>
-where
-    E: From<Error> + From<sqlx::Error>,
-{
-    let mut tx = conn.begin().await?;
-    let done = async {
-        let done = work(&mut tx).await?;
-        require_lease(&mut tx, lease).await?;
-        Ok(done)
-    }
-    .await;
-    db::finish(tx, done).await
-}
-
-/// Refuses where `lease` is not the job's: for domain transactions that write under a fence.
-///
-/// The job's row stays locked until the transaction ends, so the lease cannot be taken over in between.
-///
-/// # Errors
-/// [`Error::LeaseLost`], or the database's.
-pub async fn require_lease(conn: &mut PgConnection, lease: Lease) -> Result<(), Error> {
-    if check_lease(conn, lease).await? { Ok(()) } else { Err(crate::lease::LeaseLost { lease }.into()) }
 }
