@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use domain::instances::moves::{MoveState, Outcome};
 use domain::instances::{self, EdgesDocument};
+use sandbox::s3::Objects;
 use sha2::{Digest as _, Sha256};
 use workers::failpoint;
 
@@ -150,28 +151,84 @@ async fn a_child_that_does_not_end_blocks_the_cut_visibly_and_nothing_is_lost() 
     assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
 }
 
+/// M-068: names and positions are whole, and what an object holds is not, or it is gone: the database is still there, and is
+/// uploaded anew.
+async fn a_cut_survives(damage: impl FnOnce(&Objects, Vec<String>), word: &str) {
+    let fleet = Fleet::writing().await;
+    let id = fleet.make_ready().await;
+    let objects = fleet.s3.objects();
+    damage(&objects, objects.keys("eu-data", &format!("instances/{HOST}/")));
+    let rows = rows_of(&fleet.database(&fleet.eu)).expect("the database");
+    fleet.cut().await;
+    assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved");
+    let journal = fleet.journal(id).await;
+    let proven = journal.iter().find(|step| step.step == "prove_tail").expect("journalled");
+    let why = proven.evidence["renewed"].as_str().expect("it says what was wrong");
+    assert!(why.contains(word), "{why}");
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+    assert!(rows_of(&fleet.database(&fleet.uk)).is_some_and(|there| there >= rows));
+    // litestream reads the newest object when it begins beside a restored database.
+    let there = activator(&fleet.uk);
+    there.stop_child(&host(HOST)).await.expect("it stops");
+    let rehearsed = there.rehearse(&host(HOST)).await.expect("a tail");
+    assert_eq!(rehearsed.renewed, None, "the replica is its database there");
+}
+
+fn spoil(objects: &Objects, key: &str) {
+    objects.corrupt("eu-data", key, |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle..].fill(0);
+    });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_was_damaged_long_ago_is_found_while_the_database_is_still_there() {
-    // M-068: names and positions are whole, and what an older object holds is not.
+    a_cut_survives(|objects, keys| spoil(objects, keys.last().expect("a replica")), "does not restore").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_objects_are_all_damaged_is_uploaded_anew() {
+    let all = |objects: &Objects, keys: Vec<String>| keys.iter().for_each(|key| spoil(objects, key));
+    a_cut_survives(all, "does not restore").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_with_a_hole_is_uploaded_anew() {
+    let first = |objects: &Objects, keys: Vec<String>| {
+        for key in keys.iter().filter(|key| key.contains("/0000000000000001-")) {
+            objects.delete("eu-data", key);
+        }
+    };
+    a_cut_survives(first, "has a hole").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_be_renewed_holds_the_cut_until_somebody_mends_it() {
     let fleet = Fleet::writing().await;
     let id = fleet.make_ready().await;
     let objects = fleet.s3.objects();
     let prefix = format!("instances/{HOST}/");
-    let oldest = objects.keys("eu-data", &prefix).into_iter().next_back().expect("a replica");
-    let whole = objects.get("eu-data", &oldest).expect("an object");
-    objects.corrupt("eu-data", &oldest, |bytes| {
-        let middle = bytes.len() / 2;
-        bytes[middle..].fill(0);
-    });
     fleet.cut().await;
-    fleet.run(&fleet.eu).await.snoozed();
+    let gate = failpoint::gate("activator.before_checkpoint", HOST, 0);
+    let leased = fleet.lease(&fleet.eu).await.expect("the cut is due");
+    let lease = leased.lease;
+    let spoiled = async {
+        for proof in 1..=2 {
+            gate.arrived(proof).await;
+            objects.keys("eu-data", &prefix).iter().for_each(|key| spoil(&objects, key));
+            gate.allow(1);
+        }
+    };
+    let (done, ()) = tokio::join!(fleet.handle(&fleet.eu, leased), spoiled);
+    fleet.settle(lease, &done).await;
+    assert!(matches!(done, Ok(workers::jobs::Done::Snooze { .. })), "{done:?}");
     assert_eq!(fleet.obstacle(id).await, Some(("tail_unproven".to_owned(), true)), "somebody must mend it");
     let found = fleet.read_move(id).await;
     assert_eq!((found.tail, found.purge_began_at), (None, None));
     let rows = rows_of(&fleet.database(&fleet.eu)).expect("the database is still there");
-    objects.put("eu-data", &oldest, &whole);
+    drop(gate);
     fleet.pass_time(crate::support::INTERVAL).await;
-    assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "repaired, it goes on");
+    assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved", "nobody damages it any more, and it goes on");
     assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
     assert!(rows_of(&fleet.database(&fleet.uk)).is_some_and(|there| there >= rows));
 }

@@ -194,6 +194,14 @@ pub enum Error {
         /// What differs.
         why: String,
     },
+    /// Objects of the replica are missing, so that nothing restores it to its end. Purge nothing.
+    #[error("the replica of {host} has a hole: {why}")]
+    Hole {
+        /// Whose.
+        host: Host,
+        /// Where.
+        why: String,
+    },
     /// The replica could not be listed. Purge nothing.
     #[error("list the replica of {host}")]
     Listing {

@@ -35,11 +35,6 @@ impl Files {
         DATABASE.map(|name| self.folder.join(name))
     }
 
-    /// What litestream knows of the database.
-    pub(super) fn litestream_state(&self) -> PathBuf {
-        self.folder.join(LITESTREAM_STATE)
-    }
-
     pub(super) fn child(&self) -> PathBuf {
         self.folder.join("child.json")
     }

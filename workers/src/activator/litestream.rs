@@ -24,9 +24,12 @@ use crate::objects::Credentials;
 /// The control socket, by its name alone: every process that uses it stands in its folder, since the whole path of a
 /// long host would not fit into a socket's address.
 const SOCKET: &str = "litestream.sock";
-/// What a record says of the daemon, and of a run that uploads once.
+/// What a record says of the daemon, of a run that uploads once, and of a daemon that uploads the whole database at once.
 const DAEMON: &str = "replicate";
 const ONCE: &str = "replicate -once";
+const WHOLE: &str = "replicate, the whole database at once";
+/// How often such a daemon uploads the whole database: it is ended when it did.
+const WHOLE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the daemon may take until its socket answers.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long the daemon may take to end: it tries for 30 s to save the tail.
@@ -77,9 +80,19 @@ impl Checks {
 impl Litestream<'_> {
     /// Starts the daemon and waits until its socket answers. Does nothing while it runs.
     pub(super) async fn replicate(&self) -> Result<(), Error> {
+        self.replicate_as(DAEMON).await
+    }
+
+    /// As [`Litestream::replicate`], and the daemon uploads the whole database as soon as it has a transaction that no such
+    /// upload covers. To be ended when it did: it goes on with every further transaction.
+    pub(super) async fn replicate_whole(&self) -> Result<(), Error> {
+        self.replicate_as(WHOLE).await
+    }
+
+    async fn replicate_as(&self, note: &'static str) -> Result<(), Error> {
         match self.look()? {
-            Life::Lives(record) if record.note == DAEMON => return self.until_ready().await,
-            // A run that uploads once, of a worker that died meanwhile: two on one database would disturb each other.
+            Life::Lives(record) if record.note == note => return self.until_ready().await,
+            // Another, of a worker that died meanwhile: two on one database would disturb each other.
             Life::Lives(_) | Life::Lingers(..) => drop(self.end().await?),
             Life::Gone => {}
         }
@@ -87,7 +100,7 @@ impl Litestream<'_> {
         let socket = self.files.folder.join(SOCKET);
         super::durable::remove(&socket).map_err(Error::file(&socket))?;
         crate::failpoint::hit("activator.before_litestream", self.host.as_str()).await;
-        self.launch(DAEMON, &["replicate"]).await?;
+        self.launch(note, &["replicate"]).await?;
         self.until_ready().await
     }
 
@@ -144,7 +157,7 @@ impl Litestream<'_> {
 
     /// The local database's last transaction as 16 hex digits, from its own files: S3 is not asked.
     pub(super) async fn local_txid(&self) -> Result<String, Error> {
-        self.configure()?;
+        self.configure(self.settings.pace.snapshot_interval)?;
         let config = self.files.config().into_os_string();
         let args = ["status", "-json", "-config"].map(OsString::from);
         let said = self.run("status", &[&args[..], &[config]].concat(), &self.base(), LOCAL_LIMIT).await?;
@@ -176,21 +189,13 @@ impl Litestream<'_> {
             .map_err(|error| no_end(error, self.host, Role::Litestream))
     }
 
-    /// Has the next upload carry the whole database, whatever the replica holds. The child must be down, and nothing of
-    /// litestream is left running. Safe to repeat.
-    pub(super) async fn forget(&self) -> Result<(), Error> {
-        self.end().await?;
-        let state = self.files.litestream_state();
-        super::durable::remove(&state).map_err(Error::file(&state))?;
-        Ok(())
-    }
-
     pub(super) fn look(&self) -> Result<Life, Error> {
         process::look(&self.files.litestream()).map_err(|source| Error::Processes { host: self.host.clone(), source })
     }
 
     async fn launch(&self, note: &'static str, words: &[&str]) -> Result<(), Error> {
-        self.configure()?;
+        let snapshots = if note == WHOLE { Some(WHOLE_INTERVAL) } else { self.settings.pace.snapshot_interval };
+        self.configure(snapshots)?;
         let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
         args.extend(["-config".into(), self.files.config().into_os_string()]);
         let detached = Detached {
@@ -208,7 +213,7 @@ impl Litestream<'_> {
     }
 
     /// Written as JSON, which is YAML: nothing needs quoting rules of its own. No secret stands in it.
-    fn configure(&self) -> Result<(), Error> {
+    fn configure(&self, snapshots: Option<Duration>) -> Result<(), Error> {
         let pace = &self.settings.pace;
         let text = |duration: Duration| format!("{}ms", duration.as_millis());
         let mut replica = self.replica(&format!("instances/{}", self.host));
@@ -226,7 +231,7 @@ impl Litestream<'_> {
             config["l0-retention"] = json!(text(retention));
             config["l0-retention-check-interval"] = json!(text(retention.min(Duration::from_secs(15))));
         }
-        if let Some(interval) = pace.snapshot_interval {
+        if let Some(interval) = snapshots {
             config["snapshot"]["interval"] = json!(text(interval));
         }
         if let Some(retention) = pace.snapshot_retention {

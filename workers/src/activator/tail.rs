@@ -8,16 +8,19 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
 use domain::ids::Host;
 use domain::instances::moves::Tail;
-use domain::instances::plan::{KeyPlace, KeyRule, ReplicaKey, Txid};
+use domain::instances::plan::{KeyPlace, KeyRule, Level, ReplicaKey, Txid};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest as _, Sha256};
 
 use super::litestream::Checks;
 use super::{Activator, Error, durable};
 
+/// How often a listing is asked whether a whole database is uploaded.
+const SNAPSHOT_POLL: Duration = Duration::from_millis(250);
 /// How much of a file is read at once.
 const CHUNK: usize = 1 << 20;
 
@@ -59,7 +62,7 @@ impl Activator {
         let keys = self.replica_of(host).await?;
         let local = u64::from_str_radix(&txid, 16).ok().filter(|_| txid.len() == 16);
         let local = local.ok_or_else(|| self.behind(host, format!("the local position {txid:?} is no transaction")))?;
-        leads_to(&keys, Txid(local)).map_err(|why| self.behind(host, why))?;
+        leads_to(&keys, Txid(local)).map_err(|astray| astray.of(host))?;
         crate::failpoint::hit("activator.before_checkpoint", host.as_str()).await;
         let (database, name) = (files.database(), host.clone());
         let measured = tokio::task::spawn_blocking(move || {
@@ -85,7 +88,7 @@ impl Activator {
     /// not woken for it.
     ///
     /// # Errors
-    /// [`Error::Tail`] for a replica with a hole, or without an object; [`Error::Listing`], [`Error::Litestream`].
+    /// [`Error::Hole`]; [`Error::Tail`] for a replica without an object; [`Error::Listing`], [`Error::Litestream`].
     pub async fn prove_replica(&self, host: &Host) -> Result<Tail, Error> {
         let prefix = format!("instances/{host}");
         let txid = self.newest(host, &prefix).await?;
@@ -97,42 +100,78 @@ impl Activator {
     /// As [`Activator::prove_tail`], and then restores the replica at that transaction beside the database, which is checked
     /// whole, and compares: an object that was damaged long ago is found while the database is still here.
     ///
-    /// litestream may write a replica that is whole by its own measure and restores to another file: it takes no lock between
-    /// reading SQLite's log and its checkpoint (<https://github.com/benbjohnson/litestream/pull/1337>). Nobody writes now, so
-    /// the whole database is uploaded anew then, as the replica's next transaction, and proven again.
+    /// A replica that has a hole, does not restore, or restores to another file is renewed and proven again. The last happens
+    /// to replicas that are whole by their own measure: litestream takes no lock between reading SQLite's log and its
+    /// checkpoint (<https://github.com/benbjohnson/litestream/pull/1337>).
     ///
     /// # Errors
-    /// As [`Activator::prove_tail`]; [`Error::Broken`] for a database that is damaged, a replica that does not restore, and one
-    /// that restores to another file also after it was renewed.
+    /// As [`Activator::prove_tail`]; [`Error::Broken`] for a database that is damaged, and a replica that is not its database
+    /// also after it was renewed.
     pub async fn rehearse(&self, host: &Host) -> Result<Rehearsed, Error> {
-        let tail = self.prove_tail(host).await?;
+        let differs = match self.compare(host).await? {
+            Ok(tail) => return Ok(Rehearsed { tail, renewed: None }),
+            Err(differs) => differs,
+        };
+        crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
+        self.renew(host).await?;
+        match self.compare(host).await? {
+            Ok(tail) => Ok(Rehearsed { tail, renewed: Some(differs) }),
+            Err(still) => {
+                Err(self.broken(host, format!("{differs}; the whole database is uploaded anew, and {still}")))
+            }
+        }
+    }
+
+    /// The tail, or how the replica differs from its database.
+    async fn compare(&self, host: &Host) -> Result<Result<Tail, String>, Error> {
+        let proven = match self.prove_tail(host).await {
+            Err(hole @ Error::Hole { .. }) => Err(hole.to_string()),
+            proven => Ok(proven?),
+        };
         if let Err(damage) = self.check(host).await? {
             return Err(self.broken(host, format!("the database itself is damaged: {}", damage.0)));
         }
-        let Some(differs) = self.differs(host, &tail).await? else { return Ok(Rehearsed { tail, renewed: None }) };
-        crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
-        {
-            let _mutex = self.lock(host).await;
-            self.refuse_child(host)?;
-            let files = self.files(host);
-            self.litestream(host, &files).forget().await?;
-        }
-        let tail = self.prove_tail(host).await?;
-        match self.differs(host, &tail).await? {
-            None => Ok(Rehearsed { tail, renewed: Some(differs) }),
-            Some(differs) => Err(self.broken(host, format!("the replica is uploaded anew, and {differs}"))),
-        }
+        let tail = match proven {
+            Ok(tail) => tail,
+            Err(hole) => return Ok(Err(hole)),
+        };
+        Ok(self.differs(host, &tail).await?.map_or(Ok(tail), Err))
+    }
+
+    /// Has litestream upload the whole database, which nobody writes, as an object of its own: what is restored from now on
+    /// reads no older one. No litestream runs afterwards.
+    async fn renew(&self, host: &Host) -> Result<(), Error> {
+        let _mutex = self.lock(host).await;
+        self.refuse_child(host)?;
+        let files = self.files(host);
+        let litestream = self.litestream(host, &files);
+        litestream.end().await?;
+        // Without a log of SQLite's, litestream begins with a transaction of its own, which no object of before can cover.
+        let (database, name) = (files.database(), host.clone());
+        let emptied = tokio::task::spawn_blocking(move || checkpoint(&database, &name)).await;
+        emptied.map_err(|error| Error::File { path: files.database(), source: io::Error::other(error) })??;
+        litestream.replicate_whole().await?;
+        let began = Txid(litestream.sync().await?.txid);
+        let limit = self.inner.settings.restore_limit;
+        let uploaded = async {
+            while !self.snapshots_of(host).await?.iter().any(|key| key.max >= began) {
+                tokio::time::sleep(SNAPSHOT_POLL).await;
+            }
+            Ok(())
+        };
+        let late = |_| self.behind(host, format!("the whole database is not uploaded within {limit:?}"));
+        tokio::time::timeout(limit, uploaded).await.map_err(late)??;
+        litestream.end().await?;
+        Ok(())
     }
 
     /// How the replica, restored at a transaction, differs from the database of this tail.
     async fn differs(&self, host: &Host, tail: &Tail) -> Result<Option<String>, Error> {
         let restored = self.restore_with(host, &format!("instances/{host}"), &tail.txid, Checks::None).await;
-        let restored = restored.map_err(|error| {
-            if let Error::Litestream { said, .. } = &error {
-                return self.broken(host, format!("the replica does not restore: {said}"));
-            }
-            error
-        })?;
+        let restored = match restored {
+            Err(Error::Litestream { said, .. }) => return Ok(Some(format!("it does not restore: {said}"))),
+            restored => restored?,
+        };
         durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
         if (&restored.sha256, restored.size) == (&tail.sha256, tail.size) {
             return Ok(None);
@@ -157,23 +196,29 @@ impl Activator {
     /// The newest transaction of a replica below `prefix`, 16 hexadecimal digits: what its listing leads to without a hole.
     ///
     /// # Errors
-    /// [`Error::Tail`] for a replica with a hole, or without an object; [`Error::Listing`].
+    /// [`Error::Hole`]; [`Error::Tail`] for a replica without an object; [`Error::Listing`].
     pub async fn newest(&self, host: &Host, prefix: &str) -> Result<String, Error> {
-        let keys = self.replica_at(host, &format!("{prefix}/")).await?;
+        let keys = self.replica_at(host, &format!("{prefix}/"), "").await?;
         let newest = keys.iter().map(|key| key.max).max();
         let newest = newest.ok_or_else(|| self.behind(host, format!("{prefix} holds no object")))?;
-        leads_to(&keys, newest).map_err(|why| self.behind(host, why))?;
+        leads_to(&keys, newest).map_err(|astray| astray.of(host))?;
         Ok(newest.to_string())
     }
 
     /// Every object of the replica, by a complete listing of our own.
     async fn replica_of(&self, host: &Host) -> Result<Vec<ReplicaKey>, Error> {
-        self.replica_at(host, &format!("instances/{host}/")).await
+        self.replica_at(host, &format!("instances/{host}/"), "").await
     }
 
-    async fn replica_at(&self, host: &Host, prefix: &str) -> Result<Vec<ReplicaKey>, Error> {
+    /// The uploads of the whole database.
+    async fn snapshots_of(&self, host: &Host) -> Result<Vec<ReplicaKey>, Error> {
+        self.replica_at(host, &format!("instances/{host}/"), &Level::SNAPSHOT.prefix()).await
+    }
+
+    /// The objects of the replica at `prefix` whose keys go on with `beginning`.
+    async fn replica_at(&self, host: &Host, prefix: &str, beginning: &str) -> Result<Vec<ReplicaKey>, Error> {
         let own = &self.inner.own;
-        let mut listing = own.store.list(&own.bucket, prefix);
+        let mut listing = own.store.list(&own.bucket, &format!("{prefix}{beginning}"));
         let mut keys = Vec::new();
         let unlisted = |source| Error::Listing { host: host.clone(), source };
         while let Some(page) = listing.next_page().await.map_err(unlisted)? {
@@ -189,18 +234,38 @@ impl Activator {
     }
 }
 
+/// Why objects do not lead to a transaction.
+#[derive(Debug, PartialEq, Eq)]
+enum Astray {
+    /// They end with another.
+    Ends(String),
+    /// One in between is missing.
+    Hole(String),
+}
+
+impl Astray {
+    fn of(self, host: &Host) -> Error {
+        let host = host.clone();
+        match self {
+            Self::Ends(why) => Error::Tail { host, why },
+            Self::Hole(why) => Error::Hole { host, why },
+        }
+    }
+}
+
 /// Whether the objects end with `txid` and lead there from the first transaction, each beginning at the latest right
 /// after the one before it.
-fn leads_to(keys: &[ReplicaKey], txid: Txid) -> Result<(), String> {
+fn leads_to(keys: &[ReplicaKey], txid: Txid) -> Result<(), Astray> {
     let highest = keys.iter().map(|key| key.max).max().unwrap_or_default();
     if highest != txid {
-        return Err(format!("the database is at {txid}, the highest object ends with {highest}"));
+        return Err(Astray::Ends(format!("the database is at {txid}, the highest object ends with {highest}")));
     }
     let mut reached = Txid(0);
     while reached < txid {
         let next = keys.iter().filter(|key| key.min.0 <= reached.0 + 1).map(|key| key.max).max().unwrap_or_default();
         if next <= reached {
-            return Err(format!("no object continues after {reached}, although the last one ends with {highest}"));
+            let why = format!("no object continues after {reached}, although the last one ends with {highest}");
+            return Err(Astray::Hole(why));
         }
         reached = next;
     }
@@ -246,14 +311,18 @@ mod tests {
     fn a_replica_leads_to_its_last_transaction_without_a_hole_or_not_at_all() {
         let whole = [key(9, 1, 10), key(1, 8, 12), key(0, 13, 13), key(0, 14, 14)];
         assert_eq!(leads_to(&whole, Txid(14)), Ok(()));
-        assert!(leads_to(&whole, Txid(15)).is_err(), "the tail is missing");
-        assert!(leads_to(&whole, Txid(13)).is_err(), "the replica is another's, or the database went back");
+        let ends = |keys: &[ReplicaKey], txid| matches!(leads_to(keys, txid), Err(Astray::Ends(_)));
+        assert!(ends(&whole, Txid(15)), "the tail is missing");
+        assert!(ends(&whole, Txid(13)), "the replica is another's, or the database went back");
         for lost in 0..whole.len() {
             let mut keys = whole.to_vec();
             keys.remove(lost);
-            assert!(leads_to(&keys, Txid(14)).is_err(), "without {:?}", whole[lost]);
+            let found = leads_to(&keys, Txid(14));
+            let last = lost == whole.len() - 1;
+            assert_eq!(matches!(found, Err(Astray::Hole(_))), !last, "without {:?}: {found:?}", whole[lost]);
+            assert!(found.is_err(), "without {:?}", whole[lost]);
         }
-        assert!(leads_to(&[], Txid(1)).is_err());
+        assert!(ends(&[], Txid(1)));
     }
 
     #[test]

@@ -37,7 +37,10 @@ impl Halt {
     pub(super) fn of_restore(code: &str, error: &activator::Error) -> Self {
         if matches!(
             error,
-            activator::Error::Litestream { .. } | activator::Error::Database { .. } | activator::Error::Tail { .. }
+            activator::Error::Litestream { .. }
+                | activator::Error::Database { .. }
+                | activator::Error::Tail { .. }
+                | activator::Error::Hole { .. }
         ) {
             Self::lasting(code, chain(error))
         } else {
@@ -62,8 +65,8 @@ impl From<MirrorError> for Halt {
 /// What the box could not do. What runs and does not end is somebody's to end, and what is broken somebody's to mend; the
 /// rest may be the store's moment.
 pub(super) fn obstacle_of_box(code: &str, error: &activator::Error) -> Obstacle {
-    use activator::Error::{Broken, Hangs, Runs};
-    let permanent = matches!(error, Hangs { .. } | Runs { .. } | Broken { .. });
+    use activator::Error::{Broken, Hangs, Hole, Runs};
+    let permanent = matches!(error, Hangs { .. } | Runs { .. } | Broken { .. } | Hole { .. });
     Obstacle { permanent, ..Obstacle::passing(code, chain(error)) }
 }
 

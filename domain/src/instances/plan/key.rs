@@ -29,6 +29,12 @@ impl Level {
         if number as usize >= Self::COUNT { None } else { Some(Self(number)) }
     }
 
+    /// What its keys begin with, behind the replica's prefix.
+    #[must_use]
+    pub fn prefix(self) -> String {
+        format!("{:04x}/", self.0)
+    }
+
     /// 0 to 9, as an index.
     #[must_use]
     pub const fn index(self) -> usize {

@@ -79,12 +79,14 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
         }
         "child_hangs" => format!(
             "On the machine of {on_box}, see what the named process waits for and end it: it is never killed from here, \
-             since what it has not written would be lost. The cut goes on by itself within seconds."
+             since what it has not written would be lost. The cut goes on by itself within seconds. Or take the cut back: \
+             `leasehold instance unstick {app} {host}`."
         ),
         "tail_unproven" => format!(
             "See whether the object store of {from} answers {on_box}, and read litestream's log in instances/{host} of its \
-             data folder. Nothing is deleted before the proof, which is tried again by itself. Where the database is damaged, or \
-             its replica does not restore, that does not help: `leasehold instance unstick {app} {host}`, and mend it there."
+             data folder. Nothing is deleted before the proof, which is tried again by itself. Where the \
+             database is damaged, or its replica cannot be renewed, take the cut back and mend it there: `leasehold instance \
+             unstick {app} {host}`."
         ),
         "tail_not_staged" => format!(
             "See who else writes to instances/{host} or moves/{host}: nobody may. It is tried again every few seconds."
