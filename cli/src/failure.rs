@@ -132,6 +132,11 @@ fn words(code: Code) -> (Told, &'static str) {
     }
 }
 
+/// Whether `error` is the API's problem of this code.
+pub(crate) fn is(error: &anyhow::Error, code: Code) -> bool {
+    problem_of(error).is_some_and(|problem| problem.is(code))
+}
+
 /// The problem in `error`, where the API told one.
 fn problem_of(error: &anyhow::Error) -> Option<&Problem> {
     error.chain().find_map(|cause| cause.downcast_ref::<wire::Error>()).and_then(wire::Error::problem)

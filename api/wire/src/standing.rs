@@ -39,7 +39,7 @@ pub struct InstanceWhy {
     /// Since when nobody serves it because of its move.
     pub frozen_since: Option<DateTime<Utc>>,
     /// How long the newest cuts between these regions took from the verb until the target served, the median,
-    /// milliseconds; null where there were none lately.
+    /// milliseconds; null where there were none.
     pub predicted_freeze_ms: Option<i64>,
     /// At least one; the one to act on first stands first.
     #[schema(min_items = 1)]

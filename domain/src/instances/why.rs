@@ -75,7 +75,7 @@ pub struct Why {
     pub progress: Option<Value>,
     /// Since when nobody serves it because of its move.
     pub frozen_since: Option<Timestamp>,
-    /// How long the cuts between these regions lately took from the verb to the first answer, the median.
+    /// How long the newest cuts between these regions took from the verb to the first answer, the median.
     pub predicted_freeze: Option<Duration>,
     /// At least one; the one to act on first stands first.
     pub reasons: Vec<Reason>,

@@ -225,14 +225,20 @@ async fn a_wait_for_a_landing_ends_once_an_operator_gives_it_up() {
     assert_eq!(cli.run(&["instance", "move", APP, HOST, "uk"]).await.code, Some(0));
     sql(&system, READY).await;
     sql(&system, "update moves set target_bucket = 'data-uk', target_bucket_region = 'us-east-1'").await;
-    let given_up = async {
-        until_cutting(&system).await;
-        flipped_and_pointed_back(&system).await;
-    };
-    let (ended, ()) = tokio::join!(cli.run(&["instance", "cut", APP, HOST, "--wait"]), given_up);
-    assert_eq!(ended.code, Some(5), "{}{}", ended.out, ended.err);
-    assert!(ended.err.contains("an operator gave the landing in uk up"), "{}", ended.err);
+    assert_eq!(cli.run(&["instance", "cut", APP, HOST]).await.code, Some(0));
+    let again = cli.run(&["instance", "cut", APP, HOST]).await;
+    assert!(again.code == Some(5) && again.err.contains("move_in_flight"), "{}", again.err);
+    // Whoever waits learns the end, whoever let it be cut.
+    let log = cli.folder().join("wait.log");
+    let waits = cli.spawn(&["instance", "cut", APP, HOST, "--wait"]).log_file(&log).start().expect("it starts");
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    until("the wait has begun", LIMIT, || async { said().contains(" s  cutting").then_some(()) }).await;
+    flipped_and_pointed_back(&system).await;
+    let ended = waits.wait_timeout(LIMIT).await.expect("it ends");
+    assert_eq!(ended.code(), Some(5), "{}", said());
+    assert!(said().contains("an operator gave the landing in uk up"), "{}", said());
     let receipt = cli.run(&["instance", "receipt", APP, HOST]).await.out;
+    assert!(receipt.contains("moved, and the landing in uk was given up"), "{receipt}");
     assert!(receipt.contains("landing given up at"), "{receipt}");
     let why = cli.run(&["instance", "why", APP, HOST]).await.out;
     assert!(why.contains("An operator pointed it to eu"), "{why}");
@@ -313,7 +319,7 @@ async fn a_dry_run_waits_for_the_box_shows_what_the_move_would_meet_and_ends_as_
         "a move from eu to uk would begin; nothing was begun",
         "5 objects, 2.0 KiB, newest transaction 000000000000000e",
         "about 9 requests",
-        "no cut between eu and uk lately predicts it",
+        "no cut between eu and uk predicts it yet",
         "9 s: nothing to hold it against",
         "box-uk",
     ] {

@@ -197,6 +197,30 @@ async fn a_landing_that_is_held_up_is_a_problem_of_every_page_and_a_finished_mov
 }
 
 #[tokio::test]
+async fn a_landing_that_was_given_up_is_told_as_such_and_nothing_of_it_is_to_come() {
+    let fleet = Fleet::with_instance().await;
+    fleet.client().move_instance(APP, HOST, &to("uk")).await.expect("begun");
+    fleet
+        .sql(
+            "update moves set state = 'cutting', ready_at = lh_now(), cut_at = lh_now(), purge_began_at = lh_now(),
+                    tail_txid = '000000000000a3f1', tail_sha256 = repeat('ab', 32), tail_size = 4096,
+                    target_bucket = 'data-uk', target_bucket_region = 'us-east-1', finished_at = lh_now(), outcome = 'moved';
+             insert into remains (move_id, instance_id, host, region, bucket, bucket_region, prefix, keep_until)
+             select id, instance_id, host, 'uk', 'data-uk', 'us-east-1', 'moves/ledger/', lh_now() from moves",
+        )
+        .await;
+    let id: String =
+        sqlx::query_scalar("select id::text from moves").fetch_one(fleet.server.db.pool()).await.expect("it");
+    let mut visitor = Visitor::signed_in(&fleet.server).await;
+    let text = plain(&visitor.get(&format!("/moves/{id}")).await.text);
+    assert!(text.contains("the target serves itgiven up") && !text.contains("to come"), "{text}");
+    fleet.sql("update remains set purge_began_at = lh_now(), purged_at = '2026-03-15T03:00:10Z', receipt = '{}'").await;
+    let text = plain(&visitor.get(&format!("/moves/{id}")).await.text);
+    assert!(text.contains("what was staged is deleteddone"), "{text}");
+    assert!(text.contains("Staging deleted2026-03-15 03:00:10 UTC"), "{text}");
+}
+
+#[tokio::test]
 async fn a_start_that_waits_for_a_key_is_a_problem_of_every_page() {
     let fleet = Fleet::with_instance().await;
     fleet
@@ -276,7 +300,7 @@ async fn a_move_is_rehearsed_by_its_form_and_the_page_shows_the_answer_and_what_
         "The door would take it now. Nothing was begun.",
         "5 objects, 2.0 KiB, newest transaction 000000000000000e",
         "about 9 requests",
-        "no cut between eu and uk lately predicts it",
+        "no cut between eu and uk predicts it yet",
         "9.0 s: nothing to hold it against",
         "box-uk could land it (exec true)",
         "region armed passed",

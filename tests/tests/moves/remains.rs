@@ -187,6 +187,7 @@ async fn a_record_that_is_pointed_back_is_restored_from_the_sources_last_checkpo
     assert_eq!(due(&fleet).await, 1);
     purge(&fleet, &fleet.uk).await;
     assert_eq!(fleet.content("uk-data", &format!("moves/{HOST}/")), []);
+    assert!(fleet.read_move(id).await.staging_deleted_at.is_some(), "its receipt says so");
     assert!(old(&fleet) > 0, "what the source keeps is its own again");
 }
 

@@ -108,7 +108,7 @@ fn face(told: Rehearsal, seen: Seen) -> Face {
         "Freeze of a cut",
         told.prediction
             .as_ref()
-            .map_or_else(|| format!("no cut between {} and {} lately predicts it", told.from, told.to), predicted),
+            .map_or_else(|| format!("no cut between {} and {} predicts it yet", told.from, told.to), predicted),
     ));
     if let Some(budget) = told.freeze_budget {
         let fits = match told.within_budget() {

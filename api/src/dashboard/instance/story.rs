@@ -34,15 +34,22 @@ pub(super) struct Act {
 /// Each step, and how far it is: to come, running, failed, or done and how long it took.
 pub(super) fn acts(about: &Move, receipt: Option<&Receipt>, now: Now) -> Vec<Act> {
     let steps = receipt.map_or(&[][..], |receipt| receipt.steps.as_slice());
-    let mut acts: Vec<Act> = ACTS.iter().map(|name| act(name, steps, now)).collect();
+    let missing = if about.given_up_at.is_some() { "given up" } else { "to come" };
+    let mut acts: Vec<Act> = ACTS.iter().map(|name| act(name, steps, missing, now)).collect();
+    if let Some(at) = about.staging_deleted_at.filter(|_| about.given_up_at.is_some()) {
+        // The purge of what a landing leaves writes no journal of the move.
+        let deleted = acts.iter_mut().zip(ACTS).find(|(_, name)| *name == "delete_staging");
+        if let Some((deleted, _)) = deleted {
+            (deleted.tone, deleted.how, deleted.age) = ("ok", "done".to_owned(), Some(now.clock(at)));
+        }
+    }
     // That it serves is no step of the journal but the end of all that come before the clean-up.
     let serves = Act {
         what: "the target serves it".to_owned(),
         tone: if about.landed_at.is_some() { "ok" } else { "" },
         how: match (about.landed_at, about.given_up_at) {
             (Some(_), _) => "done",
-            (None, Some(_)) => "given up",
-            (None, None) => "to come",
+            (None, _) => missing,
         }
         .to_owned(),
         age: about.landed_at.or(about.given_up_at).map(|at| now.clock(at)),
@@ -51,10 +58,10 @@ pub(super) fn acts(about: &Move, receipt: Option<&Receipt>, now: Now) -> Vec<Act
     acts
 }
 
-fn act(name: &str, steps: &[MoveStep], now: Now) -> Act {
+fn act(name: &str, steps: &[MoveStep], missing: &str, now: Now) -> Act {
     let what = why::words(name);
     let Some(step) = steps.iter().rev().find(|step| step.step == name) else {
-        return Act { what, tone: "", how: "to come".to_owned(), age: None };
+        return Act { what, tone: "", how: missing.to_owned(), age: None };
     };
     match (step.ended_at, step.outcome.as_deref()) {
         (None, _) | (_, None) => {

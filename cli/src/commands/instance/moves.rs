@@ -1,13 +1,13 @@
 //! `leasehold instance move|cut|abort|moves`
 
-use wire::{Cut, MoveRequest, MoveView, Obstacle};
+use wire::{Code, Cut, MoveRequest, MoveView, Obstacle};
 
 use super::wait::{self, Until};
 use super::{Context, Named, rehearsal};
 use crate::client::Api;
 use crate::exit::Exit;
 use crate::output::{moment, table};
-use crate::{parse, runtime};
+use crate::{failure, parse, runtime};
 
 /// What `move --help` says below its flags.
 pub(super) const MOVE_HELP: &str = "Examples:
@@ -121,8 +121,12 @@ pub(super) fn cut(context: &Context, api: &Api, args: &Cutting) -> anyhow::Resul
                 client.cut_move(&of.app, &of.host).await
             }
         };
-        let moving = api.call_about(&of.what(), ask).await?;
-        if !args.wait {
+        let moving = match api.call_about(&of.what(), ask).await {
+            // Somebody else, or the platform, lets it be cut: it is waited for all the same.
+            Err(refused) if args.wait && failure::is(&refused, Code::MoveInFlight) => None,
+            asked => Some(asked?),
+        };
+        if let Some(moving) = moving.filter(|_| !args.wait) {
             context.output.show(&moving, |it| format!("{}: {} to {}", of.host, it.state, it.to))?;
             return Ok(Exit::Ok);
         }

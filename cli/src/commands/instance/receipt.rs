@@ -32,7 +32,7 @@ fn told(receipt: &MoveReceipt) -> String {
     let mut lines = vec![
         ("move", it.id.to_string()),
         ("from, to", format!("{}, {}", it.from, it.to)),
-        ("outcome", it.outcome.clone().unwrap_or_else(|| format!("in flight: {}", it.state))),
+        ("outcome", outcome(it)),
         ("requested at", moment(Some(it.requested_at))),
         ("ready at", moment(it.ready_at)),
         ("rounds", it.round.to_string()),
@@ -45,6 +45,9 @@ fn told(receipt: &MoveReceipt) -> String {
         lines.push(("cut at txid", tail(|tail| tail.txid.clone())));
         lines.push(("database sha256", tail(|tail| tail.sha256.clone())));
         lines.push(("database bytes", tail(|tail| tail.size.to_string())));
+        if let Some(why) = renewed(&receipt.steps) {
+            lines.push(("replica renewed", why.to_owned()));
+        }
         lines.push(("flipped at", moment(it.finished_at)));
         lines.push(("landed at", moment(it.landed_at)));
         if it.given_up_at.is_some() {
@@ -65,6 +68,19 @@ fn told(receipt: &MoveReceipt) -> String {
         details(&lines),
         table(&["step", "began", "took", "ended", "fence"], receipt.steps.iter().map(row))
     )
+}
+
+fn outcome(it: &MoveView) -> String {
+    match it.outcome.as_deref() {
+        None => format!("in flight: {}", it.state),
+        Some(outcome) if it.given_up_at.is_some() => format!("{outcome}, and the landing in {} was given up", it.to),
+        Some(outcome) => outcome.to_owned(),
+    }
+}
+
+/// Why the cut uploaded the database anew.
+fn renewed(steps: &[MoveStep]) -> Option<&str> {
+    steps.iter().rev().find_map(|step| step.evidence["renewed"].as_str())
 }
 
 /// What was predicted when it was let be cut.

@@ -22,7 +22,7 @@ struct Middle {
 }
 
 /// From the verb `cut` to the first moment at which the target served, the median of the newest cuts between two regions;
-/// `None` where there was none lately. That long nobody serves the instance, and so long its writes are to be frozen.
+/// `None` where there was none. That long nobody serves the instance, and so long its writes are to be frozen.
 ///
 /// # Errors
 /// Only the database's.

@@ -89,7 +89,7 @@ pub struct Facts {
     pub steps: Vec<MoveStep>,
     /// The live job that carries out the move or the landing, and why it does not run.
     pub job: Option<(queue::Job, queue::why::Why)>,
-    /// How long the cuts between these two regions lately kept an instance from being served, the median.
+    /// How long the newest cuts between these two regions kept an instance from being served, the median.
     pub predicted_freeze: Option<Duration>,
 }
 

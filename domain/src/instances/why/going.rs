@@ -138,7 +138,7 @@ fn cutting(facts: &Facts, open: &Move) -> Reason {
     let newest = facts.steps.first().filter(|step| open.cut_at.is_some_and(|cut| step.started_at >= cut));
     let (what, since) = match newest {
         None => ("its box is about to close the route".to_owned(), open.cut_at),
-        Some(step) if step.ended_at.is_none() => (words(&step.step), Some(step.started_at)),
+        Some(step) if step.ended_at.is_none() => (format!("under way: {}", words(&step.step)), Some(step.started_at)),
         Some(step) if step.outcome.as_deref() == Some("failed") => {
             (format!("tried again soon: {}", words(&step.step)), step.ended_at)
         }

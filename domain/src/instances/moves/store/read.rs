@@ -89,13 +89,14 @@ pub(super) async fn select(conn: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<
                m.target_bucket_region, m.round, m.status as "status: Json<Status>", m.finished_at,
                m.outcome as "outcome: Outcome", m.cut_auto, m.freeze_budget_seconds, m.predicted_freeze_ms, m.cut_forced,
                m.cut_at, m.aborted_at, m.tail_txid, m.tail_sha256, m.tail_size, m.purge_began_at, m.landed_at,
-               m.staging_deleted_at, r.node_id as "node?: NodeId", j.id as "job?: JobId",
-               -- In its target a move leaves nothing but a staging that never lands, due from the moment of that.
-               (select o.keep_until from remains o where o.move_id = m.id and o.region = m.to_region) as given_up_at
+               coalesce(m.staging_deleted_at, o.purged_at) as staging_deleted_at, r.node_id as "node?: NodeId",
+               j.id as "job?: JobId", o.keep_until as "given_up_at?"
           from moves m
           join instances i on i.id = m.instance_id
           left join routes r on r.host = m.host
           left join jobs j on j.kind = $2 and j.unique_key = m.id::text
+          -- In its target a move leaves nothing but a staging that never lands, due from the moment of that.
+          left join remains o on o.move_id = m.id and o.region = m.to_region
          where m.id = any($1)
          order by m.id desc
         "#,
