@@ -8,8 +8,9 @@ use domain::ids::{AppName, Host, QueueName, RegionCode};
 use domain::instances::{self, InstanceKind, NewInstance, Record, Refusal, Role};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
-use wire::{Instance, Page, Problem};
+use wire::{Environment, Instance, Page, Problem};
 
+use super::moves::with_record;
 use crate::App;
 use crate::door::auth::Caller;
 use crate::door::body::Body;
@@ -136,6 +137,52 @@ pub(super) async fn get(
     // The record's own form is the wire's: its fields stand in one order, whoever writes it (M-002).
     let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
     Ok(answer(&caller, record))
+}
+
+/// Sets an instance's environment in place of the one that it has.
+///
+/// A process that runs keeps the environment that it was started with: park and wake the instance to start it with the new
+/// one. What could not start or land for its environment is tried again at once. The environment that it has already changes
+/// nothing.
+#[utoipa::path(put, path = "/v1/apps/{app}/instances/{host}/env", tag = "instances", operation_id = "set_environment",
+    request_body = Environment,
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("host" = String, Path, description = "The instance's host"),
+        ("If-Match" = Option<String>, Header, description = "The record's revision that was seen, in quotation marks")),
+    responses(
+        (status = 200, description = "The record", body = Instance),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn set_environment(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, host)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let (owner, host) = visible(&caller, &name, &host)?;
+    let if_revision = precondition::expected(&headers)?;
+    let mut conn = domain::db::session(app.pool()).await?;
+    // Of several faults the first is told: whether the host exists comes before the body.
+    if instances::get(&mut conn, &owner, &host).await?.is_none() {
+        return Err(Failure::not_found());
+    }
+    drop(conn);
+    let (_, Environment { env }) = body.parse()?;
+    let act = async || {
+        let mut conn = domain::db::session(app.pool()).await?;
+        let queue = instances::set_environment(&mut conn, (&owner, &host), &env, if_revision, caller.actor()).await?;
+        let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
+        Ok(conn.done((queue, record)).await?)
+    };
+    let told = async {
+        let (queue, record) = domain::db::retry_races(act, Failure::is_race).await?;
+        if let Some(queue) = &queue {
+            app.hints().add(queue, 1);
+        }
+        Ok(answer(&caller, record))
+    };
+    with_record(&app, &caller, (&owner, &host), told.await).await
 }
 
 /// A record as an answer, marked with its revision.

@@ -72,6 +72,7 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(events::stream))
         .routes(routes!(instances::create, instances::list))
         .routes(routes!(instances::get))
+        .routes(routes!(instances::set_environment))
         .routes(routes!(standing::why))
         .routes(routes!(standing::park))
         .routes(routes!(standing::wake))

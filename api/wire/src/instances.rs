@@ -194,6 +194,14 @@ pub struct NewInstance {
     pub env: BTreeMap<String, String>,
 }
 
+/// The environment of an instance's child.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// All of it. A value that begins with `age:` is sealed: only the box opens it, for the child alone.
+    pub env: BTreeMap<String, String>,
+}
+
 impl NewInstance {
     /// An instance of the ordinary kind, with nothing said that has a default.
     #[must_use]

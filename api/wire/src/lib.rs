@@ -21,8 +21,8 @@ pub use audit::AuditEvent;
 pub use client::{Answer, Client, Error, JobFilter, MoveFilter};
 pub use health::{Check, Readiness};
 pub use instances::{
-    Cut, CutRequest, EdgeBox, EdgeRoute, Edges, GivenUp, Instance, Move, MoveRequest, NewInstance, PointRequest,
-    Pointed, Region, RegionRequest, UnstickRequest,
+    Cut, CutRequest, EdgeBox, EdgeRoute, Edges, Environment, GivenUp, Instance, Move, MoveRequest, NewInstance,
+    PointRequest, Pointed, Region, RegionRequest, UnstickRequest,
 };
 pub use jobs::{
     Attempt, Batch, BatchItem, Batched, Job, JobState, Lease, LogLine, MAX_BATCH_JOBS, NewJob, Progress, Reason, Step,

@@ -26,6 +26,9 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  leasehold instance create acme ledger.acme.example --region eu\n  \
         leasehold instance create acme ledger.acme.example --region eu --env-file ledger.env")]
     Create(Create),
+    /// Set the environment of an instance's process, in place of the one that it has
+    #[command(after_help = environment::HELP)]
+    Env(environment::Set),
     /// Seal a value of an environment, so that only the boxes that run the instance can read it
     #[command(after_help = seal::HELP)]
     Seal(seal::Seal),
@@ -133,6 +136,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         // Alone without the API.
         Command::Seal(args) => return seal::run(context, &args),
         Command::Create(args) => create(context, &context.api()?, args)?,
+        Command::Env(args) => environment::set(context, &context.api()?, &args)?,
         Command::List(args) => list(context, &context.api()?, &args)?,
         Command::Show(of) => show(context, &context.api()?, &of)?,
         Command::Move(args) => return moves::begin(context, &context.api()?, args),

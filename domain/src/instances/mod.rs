@@ -22,6 +22,7 @@ use crate::{db, nodes, queue};
 mod boxes;
 pub mod config_key;
 mod edges;
+mod environment;
 pub mod freeze;
 pub mod jobs;
 pub mod landing;
@@ -41,6 +42,7 @@ pub mod why;
 
 pub use boxes::{BoxRoute, box_routes, may_start, note_start, publish_address, set_parked};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
+pub use environment::set_environment;
 pub use landing::{Landfall, Landing, land, requeue_landings};
 pub use new::{NewInstance, check_variable};
 pub use receipt::Receipt;

@@ -80,27 +80,35 @@ impl NewInstance {
         if self.replica_regions.len() > MAX_REPLICA_REGIONS {
             return invalid("replica_regions", "at most 16");
         }
-        if self.env.len() > MAX_ENV {
-            return invalid("env", "at most 200 variables");
-        }
-        if let Some(rule) = self.env.keys().find_map(|name| check_variable(name).err()) {
-            return invalid("env", rule);
-        }
-        if self.env.values().any(|value| value.contains('\0')) {
-            return invalid("env", "a value holds no NUL");
-        }
-        if self.env.values().any(|value| sealed::is_sealed(value) && sealed::check(value).is_err()) {
-            return invalid(
-                "env",
-                "a value that begins with age: must go on with the base64, on one line, of an age file that is sealed to \
-                 recipients (age1…)",
-            );
-        }
-        if self.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_ENV_BYTES {
-            return invalid("env", "at most 65536 bytes of names and values");
-        }
-        Ok(())
+        check_environment(&self.env)
     }
+}
+
+/// Checks every bound of an environment.
+///
+/// # Errors
+/// [`Error::Invalid`] with the rule.
+pub(super) fn check_environment(env: &BTreeMap<String, String>) -> Result<(), Error> {
+    let invalid = |rule| Err(Error::Invalid { field: "env", rule });
+    if env.len() > MAX_ENV {
+        return invalid("at most 200 variables");
+    }
+    if let Some(rule) = env.keys().find_map(|name| check_variable(name).err()) {
+        return invalid(rule);
+    }
+    if env.values().any(|value| value.contains('\0')) {
+        return invalid("a value holds no NUL");
+    }
+    if env.values().any(|value| sealed::is_sealed(value) && sealed::check(value).is_err()) {
+        return invalid(
+            "a value that begins with age: must go on with the base64, on one line, of an age file that is sealed to \
+             recipients (age1…)",
+        );
+    }
+    if env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_ENV_BYTES {
+        return invalid("at most 65536 bytes of names and values");
+    }
+    Ok(())
 }
 
 /// Whether an environment may name a variable so.

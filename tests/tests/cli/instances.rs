@@ -292,3 +292,42 @@ async fn the_list_of_regions_tells_to_whom_one_seals() {
     let made = system.cli.json(&[&create[..], &["eu"]].concat()).await;
     assert!(made["env"]["TENANT_KEY"].as_str().is_some_and(|value| value.starts_with("age:")), "{made}");
 }
+
+#[tokio::test]
+async fn an_environment_is_set_from_a_file_and_told_by_its_names() {
+    let system = System::start().await;
+    define(&system, "eu", true).await;
+    let spec = tests::fleet::box_of("eu");
+    let spec = domain::nodes::NodeSpec { data: None, ..spec };
+    domain::nodes::register(&mut system.database.session().await, &spec).await.expect("registered");
+    let file = |name: &str, text: &str| {
+        let path = system.cli.folder().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (first, second) =
+        (file("first.env", "MODE=loud\nTOKEN=hunter2\n"), file("second.env", "# all of it\nMODE=quiet\n"));
+    let place = ["acme", "ledger.acme.example"];
+    let create = [&["instance", "create"][..], &place, &["--region", "eu", "--env-file", &first]].concat();
+    let revision = system.cli.json(&create).await["revision"].as_i64().expect("a revision").to_string();
+    let set = |more: &[&str]| {
+        [&["instance", "env"][..], &place, more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let run = async |args: Vec<String>| system.cli.run(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let done = run(set(&["--file", &second, "--if-revision", &revision])).await;
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert_eq!(done.out, "ledger.acme.example: 1 variable, from its next start on\n");
+    let shown = system.cli.json(&[&["instance", "show"][..], &place].concat()).await;
+    assert_eq!(shown["env"], serde_json::json!({"MODE": "quiet"}), "what the file does not name is gone");
+    let bad = file("bad.env", "CARLOS_REGION=hunter2\n");
+    for (args, code, word) in [
+        (set(&["--file", &second, "--if-revision", &revision]), 5, "stale_revision"),
+        (set(&["--file", &bad]), 2, "set by the box alone"),
+        (set(&["--file", "nowhere.env"]), 2, "nowhere.env"),
+        (set(&[]), 2, "--file"),
+    ] {
+        let refused = run(args).await;
+        assert_eq!(refused.code, Some(code), "{}", refused.err);
+        assert!(refused.err.contains(word) && !refused.err.contains("hunter2"), "{}", refused.err);
+    }
+}

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tests::api::{Told, of_app};
 use tests::fleet::{APP, DOOR, Fleet, HOST, new_instance, put_box, refusal, region, to};
-use wire::{Code, Instance, NewInstance, RegionRequest};
+use wire::{Code, Environment, Instance, NewInstance, RegionRequest};
 
 #[tokio::test]
 async fn a_record_is_answered_in_its_one_form_and_carries_a_move_only_while_one_is_in_flight() {
@@ -188,4 +188,49 @@ async fn a_refusal_shows_the_record_without_the_values_that_its_caller_may_not_s
             assert_eq!((&current["env"]["TOKEN"], &current["host"]), (&json!(value), &json!(HOST)), "{told:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_environment_is_replaced_whole_by_whoever_may_write_the_instance_and_its_values_stand_in_no_trail() {
+    let fleet = Fleet::with_instance().await;
+    let (client, server) = (fleet.client(), &fleet.server);
+    let env = |pairs: &[(&str, &str)]| Environment {
+        env: pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+    };
+    let first = client.set_environment(APP, HOST, &env(&[("A", "one"), ("B", "5ecret")]), None).await.expect("set");
+    assert_eq!(first.env, env(&[("A", "one"), ("B", "5ecret")]).env);
+    let before = fleet.dump_of_world().await;
+    let same = client.set_environment(APP, HOST, &env(&[("A", "one"), ("B", "5ecret")]), Some(first.revision)).await;
+    assert_eq!(same.expect("nothing to change").revision, first.revision);
+    assert_eq!(fleet.dump_of_world().await, before, "what it has already changes nothing");
+
+    let (_, mover) = server.key(IdentityKind::App, &[], Some(&[Permission::MovesWrite]), of_app(APP)).await;
+    let (_, other) = server.key(IdentityKind::App, &[], None, of_app("other")).await;
+    for (asked, status, code) in [
+        (server.client_of(&mover).set_environment(APP, HOST, &env(&[]), None).await, 403, Code::PermissionDenied),
+        (server.client_of(&other).set_environment(APP, HOST, &env(&[]), None).await, 404, Code::NotFound),
+        (client.set_environment(APP, "nobody.example", &env(&[]), None).await, 404, Code::NotFound),
+        (client.set_environment(APP, HOST, &env(&[]), Some(first.revision - 1)).await, 412, Code::StaleRevision),
+        (client.set_environment(APP, HOST, &env(&[("CARLOS_REGION", "x")]), None).await, 422, Code::ValidationFailed),
+        (client.set_environment(APP, HOST, &env(&[("KEY", "age:nonsense")]), None).await, 422, Code::ValidationFailed),
+    ] {
+        assert_eq!(refusal(&asked.expect_err("refused")), (status, Some(code)));
+    }
+    assert_eq!(fleet.dump_of_world().await, before, "a refusal changes nothing");
+
+    // While a move is in flight too: it touches its own fields alone (M-010).
+    client.move_instance(APP, HOST, &to("uk")).await.expect("begun");
+    let moving = client.instance(APP, HOST).await.expect("found");
+    let changed = client.set_environment(APP, HOST, &env(&[("A", "two"), ("C", "")]), Some(moving.revision)).await;
+    let changed = changed.expect("set");
+    assert_eq!((&changed.env, &changed.moving), (&env(&[("A", "two"), ("C", "")]).env, &moving.moving));
+    let (action, detail): (String, serde_json::Value) =
+        sqlx::query_as("select action, detail from audit_events order by id desc limit 1")
+            .fetch_one(server.db.pool())
+            .await
+            .expect("an event");
+    assert_eq!((action.as_str(), detail), ("instance.env", json!({"set": ["A", "C"], "removed": ["B"]})));
+    let trail: Vec<String> =
+        sqlx::query_scalar("select detail::text from audit_events").fetch_all(server.db.pool()).await.expect("all");
+    assert!(trail.iter().all(|detail| !detail.contains("5ecret")), "{trail:?}");
 }

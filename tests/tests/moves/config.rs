@@ -118,6 +118,23 @@ async fn a_landing_whose_configuration_does_not_open_begins_nothing_and_goes_on_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_landing_whose_values_are_sealed_to_a_lost_key_lands_once_they_are_sealed_anew() {
+    // Whoever had the right key may have lost it: then the record is what must change.
+    let (uk, lost) = (BoxKey::generate(), BoxKey::generate());
+    let fleet = sealed(Some(&uk), &lost).await;
+    flip(&fleet).await;
+    assert_eq!(fleet.run(&fleet.uk).await.snoozed(), Duration::from_secs(60), "it does not open");
+    let env = [("TENANT_WRITES", "1"), ("TENANT_KEY", &*seal(PLAIN, &[&uk]))];
+    let env: BTreeMap<String, String> = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let mut conn = fleet.conn().await;
+    let set = instances::set_environment(&mut conn, (&app(), &host(HOST)), &env, None, Actor::System).await;
+    assert_eq!(set.expect("set"), Some(domain::ids::QueueName::of_node(fleet.uk.id())), "whose landing it is, is told");
+    drop(conn);
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true, "at once, and not a minute later");
+    assert_eq!((told(&fleet.uk), held(&fleet).await.0), (PLAIN.to_owned(), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_landing_goes_to_a_box_of_the_region_that_opens_its_configuration() {
     // One that holds no key never takes it; one that holds another's hands it on.
     let wrong = BoxKey::generate();

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
 use crate::{
-    CutRequest, Edges, Instance, InstanceWhy, Move, MoveLook, MoveReceipt, MoveRehearsal, MoveRequest, MoveStep,
-    MoveView, NewInstance, Page, PointRequest, Pointed, Region, RegionRequest, UnstickRequest,
+    CutRequest, Edges, Environment, Instance, InstanceWhy, Move, MoveLook, MoveReceipt, MoveRehearsal, MoveRequest,
+    MoveStep, MoveView, NewInstance, Page, PointRequest, Pointed, Region, RegionRequest, UnstickRequest,
 };
 
 /// Which moves to list.
@@ -72,6 +72,24 @@ impl Client {
     /// See [`Error`].
     pub async fn instance_why(&self, app: &str, host: &str) -> Result<InstanceWhy, Error> {
         self.get(&["v1", "apps", app, "instances", host, "why"], &()).await
+    }
+
+    /// Sets an instance's environment in place of the one that it has; `if_revision` refuses when the record changed since.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn set_environment(
+        &self,
+        app: &str,
+        host: &str,
+        environment: &Environment,
+        if_revision: Option<i64>,
+    ) -> Result<Instance, Error> {
+        let mut request = self.request(Method::PUT, &["v1", "apps", app, "instances", host, "env"]).json(environment);
+        if let Some(revision) = if_revision {
+            request = request.header("if-match", format!("\"{revision}\""));
+        }
+        Ok(self.send(request).await?.value)
     }
 
     /// Parks an instance: its process is stopped, and started by nobody until it is woken.

@@ -1,10 +1,45 @@
-//! The environment of an instance, from a file.
+//! `leasehold instance env`, and the environment of an instance from a file.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use wire::Environment;
+
+use super::{Context, Named};
+use crate::client::Api;
 use crate::exit::{Ending, Exit};
-use crate::input;
+use crate::{input, runtime};
+
+/// What `env --help` says below its flags.
+pub(super) const HELP: &str = "Example: leasehold instance env acme ledger.acme.example --file ledger.env
+
+The file has a NAME=VALUE a line, and all of the environment: what it does not name is gone. The instance's process keeps
+what it was started with; `leasehold instance park` and then `wake` start it with the new one. An instance that could not
+start or land for its environment is tried again at once.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    of: Named,
+    /// A file with all of its environment, a NAME=VALUE a line; - is stdin
+    #[arg(long, value_name = "PATH")]
+    file: PathBuf,
+    /// Refuse where the record is not at this revision
+    #[arg(long, value_name = "N")]
+    if_revision: Option<i64>,
+}
+
+/// Sets the environment of an instance.
+pub(super) fn set(context: &Context, api: &Api, args: &Set) -> anyhow::Result<()> {
+    let (of, environment) = (&args.of, Environment { env: read(&args.file)? });
+    let ask =
+        async |client: &wire::Client| client.set_environment(&of.app, &of.host, &environment, args.if_revision).await;
+    let record = runtime::run(api.call_about(&of.what(), ask))?;
+    context.output.show(&record, |it| {
+        let (count, things) = (it.env.len(), if it.env.len() == 1 { "variable" } else { "variables" });
+        format!("{}: {count} {things}, from its next start on", it.host)
+    })
+}
 
 /// The largest environment that is read; the API takes less.
 const MAX_BYTES: u64 = 1024 * 1024;

@@ -17,6 +17,7 @@ use crate::nodes::{self, Bucket};
 
 pub(super) mod boxes;
 pub(super) mod config_key;
+pub(super) mod environment;
 pub(super) mod freeze;
 pub(super) mod landing;
 pub(super) mod receipt;

@@ -136,7 +136,8 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
         "config_key" => format!(
             "Give a box of {region} that runs instances the key that the values are sealed to (`node.config_key`), and start \
              its worker again: it goes on by itself, and nothing is restored or started before. `leasehold region list` \
-             shows which keys boxes hold.",
+             shows which keys boxes hold. Or seal the values to one of those, and set them: `leasehold instance env {app} {host} \
+             --file PATH`.",
             region = facts.record.region
         ),
         "database_damaged" => format!(
