@@ -329,6 +329,12 @@ async fn a_move_is_rehearsed_by_its_form_and_the_page_shows_the_answer_and_what_
     assert!(text.contains("none: no box serves it that could list its replica"), "{text}");
     assert!(text.contains("box-uk could not land it (exec true)"), "it opens no sealed values: {text}");
     assert_eq!(visitor.get(&format!("{PAGE}?to=uk&budget=soon")).await.status, 400);
+    let csrf = token(&mut visitor).await;
+    for verb in ["rehearse", "move"] {
+        let nowhere = [("csrf", csrf.as_str()), ("region", ""), ("cut", "manual")];
+        let told = visitor.post(&format!("{PAGE}/{verb}"), &nowhere).await;
+        assert!(told.status == 400 && told.text.contains("Choose the region"), "{verb}: {told:?}");
+    }
     assert_eq!(number(server, "select count(*) from moves").await, 0);
     assert_eq!(number(server, "select count(*) from audit_events where action = 'instance.move'").await, 0);
 }

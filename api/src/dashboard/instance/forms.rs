@@ -34,6 +34,9 @@ pub(in crate::dashboard) struct Start {
 impl Start {
     /// How the move is asked for.
     fn wish(&self) -> Result<Wish, Failure> {
+        if self.region.is_empty() {
+            return Err(Failure::Invalid("Choose the region to which it moves.".to_owned()));
+        }
         let cut_auto = match self.cut.as_str() {
             "auto" => true,
             "manual" => false,

@@ -20,11 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// take it.
 pub(super) async fn rehearse(context: &Context, api: &Api, of: &Named, request: &MoveRequest) -> anyhow::Result<Exit> {
     let mut told = api.call_about(&of.what(), |client| client.rehearse_move(&of.app, &of.host, request)).await?;
-    let asked = told.look.clone();
-    if let Some(asked) = asked {
+    // The gates are known at once; the box may be away for as long as one waits.
+    if !context.output.is_json() {
+        context.output.show(&told, gates)?;
+    }
+    if let Some(asked) = told.look.clone() {
         told.look = Some(wait(api, of, asked).await?);
     }
-    context.output.show(&told, shown)?;
+    context.output.show(&told, findings)?;
     let refused = told.gates.iter().find_map(|gate| gate.code.as_deref());
     if let Some(code) = refused {
         return Ok(exit::code_of_refusal(code));
@@ -59,10 +62,15 @@ async fn wait(api: &Api, of: &Named, asked: MoveLook) -> anyhow::Result<MoveLook
     Ok(look)
 }
 
-fn shown(told: &MoveRehearsal) -> String {
+/// What the door says.
+fn gates(told: &MoveRehearsal) -> String {
     let would = if told.would_begin { "would begin" } else { "would be refused" };
-    let mut text = format!("{}: a move from {} to {} {would}; nothing was begun\n\n", told.host, told.from, told.to);
-    text.push_str(&table(&["gate", "says", "code", "why"], told.gates.iter().map(gate)));
+    let gates = table(&["gate", "says", "code", "why"], told.gates.iter().map(gate));
+    format!("{}: a move from {} to {} {would}; nothing was begun\n\n{gates}\n", told.host, told.from, told.to)
+}
+
+/// What the box found, the predicted freeze, and who could land it.
+fn findings(told: &MoveRehearsal) -> String {
     let mut lines = match &told.look {
         None => vec![("look", "no box serves it that could list its replica, or the region is not known".to_owned())],
         Some(look) => match (&look.report, &look.error) {
@@ -85,7 +93,7 @@ fn shown(told: &MoveRehearsal) -> String {
         };
         lines.push(("freeze budget", format!("{budget} s: {fits}")));
     }
-    text.push_str(&format!("\n\n{}\n\n", details(&lines)));
+    let mut text = format!("{}\n\n", details(&lines));
     if told.boxes.is_empty() {
         text.push_str(&format!("no box of {} is known", told.to));
         return text;
@@ -166,7 +174,7 @@ mod tests {
                 "obstacle": null, "requests": 2, "elapsed_ms": 70}},
         }))
         .expect("a dry run");
-        let text = shown(&told);
+        let text = format!("{}{}", gates(&told), findings(&told));
         for words in [
             "a.b: a move from eu to uk would be refused; nothing was begun",
             "region uk is not armed",

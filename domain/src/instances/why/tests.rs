@@ -168,6 +168,18 @@ fn what_is_well_is_said_alone() {
 }
 
 #[test]
+fn nobody_is_told_to_cut_towards_a_region_that_is_not_armed() {
+    for cut_auto in [false, true] {
+        let mut held = Move { cut_auto, ..moving(MoveState::Ready) };
+        obstacle("target_unarmed", true, -50, &mut held);
+        let told = decide(facts(Some(held))).reasons;
+        assert_eq!(told.iter().map(|it| it.code.as_str()).collect::<Vec<_>>(), ["target_unarmed", "ready"]);
+        assert!(told[0].todo.as_ref().is_some_and(|todo| todo.contains("armed")), "{told:?}");
+        assert!(told[1].todo.is_none() && told[1].message.contains("is armed again"), "{told:?}");
+    }
+}
+
+#[test]
 fn a_silent_box_stands_before_what_it_said_last() {
     let mut blocked = moving(MoveState::Cutting);
     obstacle("child_hangs", true, -50, &mut blocked);
