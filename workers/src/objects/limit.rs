@@ -15,13 +15,13 @@ pub struct LimitSettings {
     /// Copies at once into one target bucket.
     pub per_bucket: usize,
     /// Copies begun per second into one target bucket; a burst of one second's worth is allowed. S3 takes 3,500
-    /// writes a second and prefix before it throttles; several boxes share that.
+    /// writes a second and prefix before it throttles, and each move writes below a prefix of its own.
     pub per_bucket_rate: u32,
 }
 
 impl Default for LimitSettings {
     fn default() -> Self {
-        Self { per_box: 16, per_bucket: 16, per_bucket_rate: 1_000 }
+        Self { per_box: 16, per_bucket: 16, per_bucket_rate: 3_000 }
     }
 }
 

@@ -60,8 +60,19 @@ pub async fn measure(keys: u64, runs: usize, peers: &[Peer]) -> anyhow::Result<(
         }
         anyhow::Ok(())
     };
-    pass("full", &mirror, &journal).await?;
-    beside("full").await?;
+    for run in 0..runs {
+        for bucket in [TARGET].into_iter().chain(peers.iter().map(Peer::name)) {
+            empty(&admin, bucket).await?;
+        }
+        // Whoever comes first meets a store that has rested.
+        if run % 2 == 0 {
+            pass("full", &mirror, &MemoryJournal::default()).await?;
+            beside("full").await?;
+        } else {
+            beside("full").await?;
+            pass("full", &mirror, &MemoryJournal::default()).await?;
+        }
+    }
     for _ in 0..runs {
         pass("no change", &mirror, &journal).await?;
         beside("no change").await?;
@@ -153,6 +164,25 @@ async fn put_all(admin: &Client, names: &[String], content: &str) -> anyhow::Res
         .try_for_each(|_| std::future::ready(Ok(())))
         .await
         .context("put objects")
+}
+
+async fn empty(admin: &Client, bucket: &str) -> anyhow::Result<()> {
+    let mut pages = admin.list_objects_v2().bucket(bucket).into_paginator().send();
+    while let Some(page) = pages.next().await {
+        let keys = page
+            .context("list what is to be deleted")?
+            .contents
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|it| it.key);
+        stream::iter(keys)
+            .map(|key| admin.delete_object().bucket(bucket).key(key).send())
+            .buffer_unordered(32)
+            .try_for_each(|_| std::future::ready(Ok(())))
+            .await
+            .context("delete objects")?;
+    }
+    Ok(())
 }
 
 async fn mirror(weed: &Weed) -> anyhow::Result<Mirror> {
