@@ -136,3 +136,26 @@ async fn a_move_that_cuts_by_itself_stays_ready_until_its_predicted_freeze_is_wi
     let code = fleet.obstacle(id).await.map(|(code, _)| code);
     assert_ne!(code.as_deref(), Some("freeze_over_budget"), "that holds it up no longer");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_cuts_itself_waits_for_a_target_that_could_land_it() {
+    const CANNOT: &str = "update nodes set capabilities = capabilities || '{\"exec\": false}' where region = 'uk'";
+    const CAN: &str = "update nodes set capabilities = capabilities || '{\"exec\": true}' where region = 'uk'";
+    let fleet = Fleet::with_instance().await;
+    let id = fleet.start_within("uk", Wish { cut_auto: true, ..Wish::default() }).await;
+    fleet.sql(CANNOT).await;
+    fleet.run(&fleet.eu).await.snoozed();
+    for rounds in 2..=3 {
+        assert_eq!(fleet.next_round(&fleet.eu).await.snoozed(), INTERVAL);
+        let found = fleet.read_move(id).await;
+        assert_eq!(
+            (found.state.known(), found.round),
+            (Some(MoveState::Ready), rounds),
+            "rounds go on, and it is served"
+        );
+        assert_eq!(fleet.obstacle(id).await, Some(("target_cannot_host".to_owned(), false)));
+    }
+    fleet.sql(CAN).await;
+    fleet.next_round(&fleet.eu).await.snoozed();
+    assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Cutting), "by itself");
+}

@@ -7,7 +7,7 @@ use domain::instances::{self, Refusal, RefusalClass};
 use domain::queue;
 use serde_json::json;
 
-use crate::support::{Fleet, HOST, INTERVAL, app, host};
+use crate::support::{Fleet, HOST, INTERVAL, app, host, region};
 
 /// A verb of the door.
 #[derive(Debug, Clone, Copy)]
@@ -50,19 +50,34 @@ async fn abort(fleet: &Fleet) -> Result<Accepted, instances::Error> {
 }
 
 #[tokio::test]
-async fn a_move_whose_target_was_disarmed_is_not_cut_until_that_is_armed_again() {
-    // M-016.
+async fn a_move_whose_target_could_not_land_it_now_is_not_cut_until_that_can() {
+    // M-016, M-115: what is cut goes forward, and nobody would serve it.
     let (fleet, id) = ready().await;
-    fleet.sql("update regions set armed = false where code = 'uk'").await;
-    let before = fleet.dump().await;
-    let refused = cut(&fleet).await;
-    assert!(
-        matches!(&refused, Err(instances::Error::Refused(Refusal::RegionUnarmed(to))) if to.as_str() == "uk"),
-        "{refused:?}"
-    );
-    assert_eq!(fleet.dump().await, before);
-    fleet.sql("update regions set armed = true where code = 'uk'").await;
-    cut(&fleet).await.expect("it is armed again");
+    for (broken, mended, code) in [
+        (
+            "update regions set armed = false where code = 'uk'",
+            "update regions set armed = true where code = 'uk'",
+            Refusal::RegionUnarmed(region("uk")),
+        ),
+        (
+            "update nodes set seen_at = seen_at - interval '1 hour' where region = 'uk'",
+            "update nodes set seen_at = seen_at + interval '1 hour' where region = 'uk'",
+            Refusal::RegionCannotHost(region("uk")),
+        ),
+        (
+            "update instances set env = '{\"KEY\": \"age:x\"}'",
+            "update instances set env = '{}'",
+            Refusal::RegionHoldsNoKey(region("uk")),
+        ),
+    ] {
+        fleet.sql(broken).await;
+        let before = fleet.dump().await;
+        let refused = cut(&fleet).await;
+        assert!(matches!(&refused, Err(instances::Error::Refused(found)) if *found == code), "{code}: {refused:?}");
+        assert_eq!(fleet.dump().await, before, "{code}");
+        fleet.sql(mended).await;
+    }
+    cut(&fleet).await.expect("it can again");
     assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Cutting));
 }
 

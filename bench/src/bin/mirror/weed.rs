@@ -50,7 +50,7 @@ pub async fn measure(keys: u64, runs: usize, peers: &[Peer]) -> anyhow::Result<(
     println!("{keys} objects on SeaweedFS; a pass ends with a listing that proves its result");
     put_all(&admin, &replica.all(), "first").await?;
     let mirror = mirror(&weed).await?;
-    let journal = MemoryJournal::default();
+    let mut journal = MemoryJournal::default();
 
     // One after the other over the same objects: what ran at another time is no comparison.
     let beside = async |what: &str| {
@@ -64,13 +64,14 @@ pub async fn measure(keys: u64, runs: usize, peers: &[Peer]) -> anyhow::Result<(
         for bucket in [TARGET].into_iter().chain(peers.iter().map(Peer::name)) {
             empty(&admin, bucket).await?;
         }
+        journal = MemoryJournal::default();
         // Whoever comes first meets a store that has rested.
         if run % 2 == 0 {
-            pass("full", &mirror, &MemoryJournal::default()).await?;
+            pass("full", &mirror, &journal).await?;
             beside("full").await?;
         } else {
             beside("full").await?;
-            pass("full", &mirror, &MemoryJournal::default()).await?;
+            pass("full", &mirror, &journal).await?;
         }
     }
     for _ in 0..runs {

@@ -164,7 +164,7 @@ pub async fn cut_by_itself(conn: &mut PgConnection, lease: Lease, id: MoveId) ->
         let Some(open) = store::read::get(tx, id).await? else { return lost(tx, id).await };
         // Nobody is there who could want it all the same.
         let ready = open.state.known() == Some(MoveState::Ready);
-        let freeze = if ready { Some(weigh(tx, &open, false).await?) } else { None };
+        let freeze = if ready { Some(weigh(tx, &open, &record.env, false).await?) } else { None };
         if !store::cut::enter(tx, id, MoveState::Cutting).await? {
             return lost(tx, id).await;
         }

@@ -1,5 +1,6 @@
 //! The verbs on a move in flight: `cut` and `abort`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use super::{Move, MoveState, open_of_host, policy, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, MoveId, QueueName};
 use crate::instances::record::{Record, RecordMove};
-use crate::instances::{Error, Refusal, jobs};
+use crate::instances::{Error, Refusal, jobs, sealed};
 use crate::{db, nodes, queue};
 
 /// A verb that was taken.
@@ -111,11 +112,7 @@ async fn enter_inside(
     let open: Move = open.ok_or(Refusal::NoMove)?;
     policy::gate_verb(state, &open)?;
     let freeze = match state {
-        MoveState::Cutting => {
-            // Until it is let be cut a move waits for its target to be armed again; from then on it goes forward.
-            policy::gate_armed(nodes::region(conn, &open.to).await?.as_ref())?;
-            Some(weigh(conn, &open, wish.force).await?)
-        }
+        MoveState::Cutting => Some(weigh(conn, &open, &record.env, wish.force).await?),
         MoveState::Preparing | MoveState::Ready | MoveState::Aborting => None,
     };
     // The record is locked, and whoever changes a move's state locks it first: the gate's look still holds.
@@ -159,8 +156,17 @@ pub(super) struct Weighed {
     forced: bool,
 }
 
-/// Predicts the freeze of a cut, and refuses one over the move's budget unless somebody wants it all the same.
-pub(super) async fn weigh(conn: &mut PgConnection, open: &Move, force: bool) -> Result<Weighed, Error> {
+/// Refuses a cut towards a region that could not land it now, predicts its freeze, and refuses one over the move's budget
+/// unless somebody wants it all the same.
+pub(super) async fn weigh(
+    conn: &mut PgConnection,
+    open: &Move,
+    env: &BTreeMap<String, String>,
+    force: bool,
+) -> Result<Weighed, Error> {
+    // Until it is let be cut a move waits, and its instance serves; from then on it goes forward.
+    let target = nodes::region(conn, &open.to).await?;
+    policy::gate_region(open.to.as_str(), target.as_ref(), sealed::any(env))?;
     let predicted = crate::instances::freeze(conn, &open.from, &open.to).await?;
     match policy::gate_freeze(&open.to, open.freeze_budget, predicted) {
         Ok(()) => Ok(Weighed { predicted, forced: false }),

@@ -13,7 +13,7 @@ use crate::queue;
 pub const STEPS: u16 = 20;
 
 /// Every code by which a box says what holds a move, a cut, an abort or a landing up. Newer boxes may know more.
-pub const OBSTACLES: [&str; 51] = [
+pub const OBSTACLES: [&str; 52] = [
     // Rounds.
     "busy",
     "source_empty",
@@ -46,6 +46,7 @@ pub const OBSTACLES: [&str; 51] = [
     "state_unknown",
     // Ready.
     "freeze_over_budget",
+    "target_cannot_host",
     // The cut.
     "cannot_prove",
     "child_hangs",

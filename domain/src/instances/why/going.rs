@@ -5,8 +5,8 @@ use chrono::TimeDelta;
 use super::{Facts, Move, MoveState, Phase, Reason, advice, open};
 use crate::instances::moves::policy;
 
-/// What a move is held up by whose target is not armed: no cut is let happen then.
-const TARGET_UNARMED: &str = "target_unarmed";
+/// What a ready move is held up by whose target could not land it: no cut is let happen then.
+const NO_LANDING: [&str; 2] = ["target_unarmed", policy::TARGET_CANNOT_HOST];
 /// How long a landing may take to delete its staging before somebody is told.
 const STAGING_TAKES: TimeDelta = TimeDelta::seconds(60);
 
@@ -111,8 +111,8 @@ fn ready(facts: &Facts, open: &Move) -> Reason {
         ),
         (Some(_) | None, _) => String::new(),
     };
-    if open.status.obstacle.as_ref().is_some_and(|held| held.code == TARGET_UNARMED) {
-        let message = format!("It is ready, and is not cut before {} is armed again.", open.to);
+    if open.status.obstacle.as_ref().is_some_and(|held| NO_LANDING.contains(&held.code.as_str())) {
+        let message = format!("It is ready, and is not cut while {} could not land it.", open.to);
         return Reason { since: open.ready_at, ..Reason::new("ready", message) };
     }
     if open.cut_auto {

@@ -168,14 +168,18 @@ fn what_is_well_is_said_alone() {
 }
 
 #[test]
-fn nobody_is_told_to_cut_towards_a_region_that_is_not_armed() {
-    for cut_auto in [false, true] {
+fn nobody_is_told_to_cut_towards_a_region_that_could_not_land_it() {
+    for (cut_auto, code, todo) in [
+        (false, "target_unarmed", "--armed"),
+        (true, "target_unarmed", "--armed"),
+        (true, "target_cannot_host", "Start the worker"),
+    ] {
         let mut held = Move { cut_auto, ..moving(MoveState::Ready) };
-        obstacle("target_unarmed", true, -50, &mut held);
+        obstacle(code, code == "target_unarmed", -50, &mut held);
         let told = decide(facts(Some(held))).reasons;
-        assert_eq!(told.iter().map(|it| it.code.as_str()).collect::<Vec<_>>(), ["target_unarmed", "ready"]);
-        assert!(told[0].todo.as_ref().is_some_and(|todo| todo.contains("armed")), "{told:?}");
-        assert!(told[1].todo.is_none() && told[1].message.contains("is armed again"), "{told:?}");
+        assert_eq!(told.iter().map(|it| it.code.as_str()).collect::<Vec<_>>(), [code, "ready"]);
+        assert!(told[0].todo.as_ref().is_some_and(|found| found.contains(todo)), "{told:?}");
+        assert!(told[1].todo.is_none() && told[1].message.contains("could not land it"), "{told:?}");
     }
 }
 

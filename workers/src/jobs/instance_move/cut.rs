@@ -36,8 +36,14 @@ impl InstanceMove {
     pub(super) async fn cut_by_itself(&self, found: &Move, context: &JobContext) -> Result<Option<Obstacle>, JobError> {
         let mut conn = self.connection().await?;
         let cut = moves::cut_by_itself(&mut conn, context.lease(), found.id).await;
-        if let Err(instances::Error::Refused(over @ Refusal::FreezeOverBudget { .. })) = &cut {
-            return Ok(Some(Obstacle::passing(policy::FREEZE_OVER_BUDGET, over.to_string())));
+        if let Err(instances::Error::Refused(refusal)) = &cut {
+            if matches!(refusal, Refusal::FreezeOverBudget { .. }) {
+                return Ok(Some(Obstacle::passing(policy::FREEZE_OVER_BUDGET, refusal.to_string())));
+            }
+            // A box that is heard again could.
+            if matches!(refusal, Refusal::RegionCannotHost(_) | Refusal::RegionHoldsNoKey(_)) {
+                return Ok(Some(Obstacle::passing(policy::TARGET_CANNOT_HOST, refusal.to_string())));
+            }
         }
         stands(conn, told(context, cut)?).await?;
         // Set, or lost to a verb: the state says what is to be done.

@@ -178,10 +178,10 @@ pub(super) fn end_of(found: &Move, report: &PassReport) -> RoundEnd {
         elapsed_ms: millis(report.elapsed),
     };
     // No round puts that right, and it is looked at anew before the next one.
-    let over = found.status.obstacle.clone().filter(|it| it.code == policy::FREEZE_OVER_BUDGET);
+    let not_cut = found.status.obstacle.clone().filter(|it| policy::NOT_CUT.contains(&it.code.as_str()));
     let (outcome, numbers, obstacle) = match &report.outcome {
-        Outcome::InSync => ("in_sync", Some(numbers), over),
-        Outcome::WithinBars => ("within_bars", Some(numbers), over),
+        Outcome::InSync => ("in_sync", Some(numbers), not_cut),
+        Outcome::WithinBars => ("within_bars", Some(numbers), not_cut),
         Outcome::NotReady(why) => {
             let obstacle = obstacle_of_unready(why, || {
                 format!(

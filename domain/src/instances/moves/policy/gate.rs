@@ -136,17 +136,6 @@ fn gates_of_region(asked: &str, region: Option<&Region>, sealed: bool) -> Vec<Ga
     ]
 }
 
-/// Whether a move may be let be cut towards this region.
-///
-/// # Errors
-/// [`Refusal::RegionUnarmed`].
-pub fn gate_armed(target: Option<&Region>) -> Result<(), Refusal> {
-    match target {
-        Some(region) if !region.armed => Err(Refusal::RegionUnarmed(region.code.clone())),
-        Some(_) | None => Ok(()),
-    }
-}
-
 /// Every gate of a move to `asked`, in the order in which they are asked (M-015…M-024): record, region, what is in flight,
 /// the box, what an earlier move left there.
 #[must_use]
@@ -183,6 +172,10 @@ const FREEZE_BUDGET: RangeInclusive<Duration> = Duration::from_secs(1)..=Duratio
 
 /// The code of a freeze that is predicted to be over its budget, as a refusal and as an obstacle.
 pub const FREEZE_OVER_BUDGET: &str = "freeze_over_budget";
+/// The code of a target where no box could land it, as an obstacle.
+pub const TARGET_CANNOT_HOST: &str = "target_cannot_host";
+/// What keeps a move from being cut by itself, while its rounds go on.
+pub const NOT_CUT: [&str; 2] = [FREEZE_OVER_BUDGET, TARGET_CANNOT_HOST];
 
 /// Whether a move may carry this budget.
 ///

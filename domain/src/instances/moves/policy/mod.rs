@@ -10,8 +10,8 @@ use crate::nodes::Bucket;
 mod gate;
 
 pub use gate::{
-    FREEZE_OVER_BUDGET, Gate, Movable, Verdict, check_freeze_budget, enter, gate_armed, gate_freeze, gate_record,
-    gate_region, gate_verb, gates_of_move, refusal_of, within_budget,
+    FREEZE_OVER_BUDGET, Gate, Movable, NOT_CUT, TARGET_CANNOT_HOST, Verdict, check_freeze_budget, enter, gate_freeze,
+    gate_record, gate_region, gate_verb, gates_of_move, refusal_of, within_budget,
 };
 
 /// The wait between two rounds (M-043).

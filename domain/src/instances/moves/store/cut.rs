@@ -47,7 +47,7 @@ pub(in crate::instances::moves) async fn note_freeze(
         r#"
         update moves
            set predicted_freeze_ms = $2, cut_forced = $3,
-               status = case when status -> 'obstacle' ->> 'code' = $4
+               status = case when status -> 'obstacle' ->> 'code' = any($4)
                              then status - 'obstacle' - 'obstacle_since'
                              else status end
          where id = $1
@@ -57,7 +57,7 @@ pub(in crate::instances::moves) async fn note_freeze(
         id.0,
         predicted,
         forced,
-        policy::FREEZE_OVER_BUDGET,
+        &policy::NOT_CUT.map(str::to_owned),
     )
     .execute(conn)
     .await?;

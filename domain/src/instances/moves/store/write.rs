@@ -79,6 +79,7 @@ pub(in crate::instances::moves) struct RecordOfMove {
     pub(in crate::instances::moves) id: InstanceId,
     pub(in crate::instances::moves) host: Host,
     pub(in crate::instances::moves) from: RegionCode,
+    pub(in crate::instances::moves) env: Json<BTreeMap<String, String>>,
 }
 
 pub(in crate::instances::moves) async fn lock_record_of(
@@ -88,7 +89,8 @@ pub(in crate::instances::moves) async fn lock_record_of(
     sqlx::query_as!(
         RecordOfMove,
         r#"
-        select i.id as "id: InstanceId", i.host as "host: Host", m.from_region as "from: RegionCode"
+        select i.id as "id: InstanceId", i.host as "host: Host", m.from_region as "from: RegionCode",
+               i.env as "env: Json<BTreeMap<String, String>>"
           from moves m
           join instances i on i.id = m.instance_id
          where m.id = $1
