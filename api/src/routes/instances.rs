@@ -8,9 +8,8 @@ use domain::ids::{AppName, Host, QueueName, RegionCode};
 use domain::instances::{self, InstanceKind, NewInstance, Record, Refusal, Role};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
-use wire::{Environment, Instance, Page, Problem};
+use wire::{Code, Environment, Instance, Page, Problem};
 
-use super::moves::with_record;
 use crate::App;
 use crate::door::auth::Caller;
 use crate::door::body::Body;
@@ -162,12 +161,7 @@ pub(super) async fn set_environment(
 ) -> Result<Response, Failure> {
     let (owner, host) = visible(&caller, &name, &host)?;
     let if_revision = precondition::expected(&headers)?;
-    let mut conn = domain::db::session(app.pool()).await?;
-    // Of several faults the first is told: whether the host exists comes before the body.
-    if instances::get(&mut conn, &owner, &host).await?.is_none() {
-        return Err(Failure::not_found());
-    }
-    drop(conn);
+    known(&app, &owner, &host).await?;
     let (_, Environment { env }) = body.parse()?;
     let act = async || {
         let mut conn = domain::db::session(app.pool()).await?;
@@ -200,6 +194,42 @@ pub(super) fn shown(caller: &Caller, mut record: Record) -> Record {
         record.env.iter_mut().flatten().for_each(|(_, value)| *value = REDACTED.to_owned());
     }
     record
+}
+
+/// A refusal by the move's state shows the record as it is, as its caller may see it.
+pub(super) async fn with_record(
+    app: &App,
+    caller: &Caller,
+    (owner, host): (&AppName, &Host),
+    told: Result<Response, Failure>,
+) -> Result<Response, Failure> {
+    let by_state = |code| {
+        matches!(
+            code,
+            Code::MoveInFlight
+                | Code::NoMove
+                | Code::MoveNotReady
+                | Code::FreezeOverBudget
+                | Code::MoveNotCutting
+                | Code::MovePastRecall
+                | Code::InstanceServed
+                | Code::StaleRevision
+        )
+    };
+    match told {
+        Err(failure) if by_state(failure.code()) => {
+            let mut conn = domain::db::session(app.pool()).await?;
+            let record = instances::get(&mut conn, owner, host).await?;
+            Err(failure.with_current(record.map(|record| serde_json::json!(shown(caller, record)))))
+        }
+        told => told,
+    }
+}
+
+/// Whether the instance exists, before its caller's body is looked at: of several faults the first is told.
+pub(super) async fn known(app: &App, owner: &AppName, host: &Host) -> Result<(), Failure> {
+    let mut conn = domain::db::session(app.pool()).await?;
+    instances::get(&mut conn, owner, host).await?.map(drop).ok_or_else(Failure::not_found)
 }
 
 /// The application that a path names, if this caller may see it; what is no name names nothing.

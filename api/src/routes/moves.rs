@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
 use wire::{Code, CutRequest, Move, MoveReceipt, MoveRehearsal, MoveRequest, MoveStep, MoveView, Page, Problem};
 
-use super::instances::{shown, visible};
+use super::instances::{known, visible, with_record};
 use crate::door::auth::Caller;
 use crate::door::body::Body;
 use crate::door::failure::Failure;
@@ -46,12 +46,7 @@ pub(super) async fn start(
     body: Body,
 ) -> Result<Response, Failure> {
     let (owner, host) = visible(&caller, &name, &host)?;
-    let mut conn = domain::db::session(app.pool()).await?;
-    // Of several faults the first is told: whether the host exists comes before the body.
-    if instances::get(&mut conn, &owner, &host).await?.is_none() {
-        return Err(Failure::not_found());
-    }
-    drop(conn);
+    known(&app, &owner, &host).await?;
     let (_, MoveRequest { region, cut, freeze_budget, dry_run }) = body.parse()?;
     if region.is_empty() {
         return Err(Failure::new(Code::MalformedRequest, "Name the target region in `region`; it is empty."));
@@ -67,36 +62,6 @@ pub(super) async fn start(
     }
     let begin = || start_once(&app, &caller, &owner, &host, &region, wish);
     with_record(&app, &caller, (&owner, &host), domain::db::retry_races(begin, Failure::is_race).await).await
-}
-
-/// A refusal by the move's state shows the record as it is, as its caller may see it.
-pub(super) async fn with_record(
-    app: &App,
-    caller: &Caller,
-    (owner, host): (&AppName, &Host),
-    told: Result<Response, Failure>,
-) -> Result<Response, Failure> {
-    let by_state = |code| {
-        matches!(
-            code,
-            Code::MoveInFlight
-                | Code::NoMove
-                | Code::MoveNotReady
-                | Code::FreezeOverBudget
-                | Code::MoveNotCutting
-                | Code::MovePastRecall
-                | Code::InstanceServed
-                | Code::StaleRevision
-        )
-    };
-    match told {
-        Err(failure) if by_state(failure.code()) => {
-            let mut conn = domain::db::session(app.pool()).await?;
-            let record = instances::get(&mut conn, owner, host).await?;
-            Err(failure.with_current(record.map(|record| serde_json::json!(shown(caller, record)))))
-        }
-        told => told,
-    }
 }
 
 /// Lets a ready move be cut: the source stops the instance, proves that everything is staged, and gives it to the target.
@@ -122,12 +87,7 @@ pub(super) async fn cut(
     body: Body,
 ) -> Result<Response, Failure> {
     let (owner, seen) = visible(&caller, &name, &host)?;
-    let mut conn = domain::db::session(app.pool()).await?;
-    // Of several faults the first is told: whether the host exists comes before the body.
-    if instances::get(&mut conn, &owner, &seen).await?.is_none() {
-        return Err(Failure::not_found());
-    }
-    drop(conn);
+    known(&app, &owner, &seen).await?;
     let CutRequest { force } = body.parse_or_default()?;
     steer(&app, &caller, (&name, &host), &headers, Steer::Cut { force }).await
 }

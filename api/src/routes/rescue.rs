@@ -8,8 +8,8 @@ use domain::instances::rescue;
 use http::{HeaderMap, StatusCode};
 use wire::{GivenUp, Move, PointRequest, Pointed, Problem, UnstickRequest};
 
-use super::instances::visible;
-use super::moves::{accepted, with_record};
+use super::instances::{visible, with_record};
+use super::moves::accepted;
 use crate::App;
 use crate::door::auth::Caller;
 use crate::door::body::Body;

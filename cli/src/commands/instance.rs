@@ -221,6 +221,7 @@ fn fields(instance: &Instance) -> Vec<(&'static str, String)> {
         ("observed region", or_dash(instance.observed_region.as_deref().unwrap_or_default())),
         ("hibernate", instance.hibernate.to_string()),
         ("parked", instance.parked.to_string()),
+        ("environment", or_dash(&instance.env.keys().cloned().collect::<Vec<_>>().join(", "))),
         ("revision", instance.revision.to_string()),
         ("created at", moment(Some(instance.created_at))),
     ];

@@ -50,6 +50,9 @@ const OF_TARGET: [&str; 11] = [
     "land.after_serve",
 ];
 
+/// The points of a renewal, in their order.
+const OF_RENEWAL: [&str; 3] = ["activator.before_renewal", "activator.before_snapshot", "activator.after_snapshot"];
+
 /// Leases the job that is due on a box and runs it until the point; then it is gone, and so is its lease. Whether it came
 /// that far.
 async fn die_at(fleet: &Fleet, node: &NodeContext, point: &str) -> bool {
@@ -124,6 +127,26 @@ async fn a_cut_that_dies_at_any_point_ends_flipped_with_every_row() {
     }
     // A busy writer leaves something to copy at nearly every cut, and not at each.
     assert!(died >= OF_SOURCE.len() - 1, "{died} points were passed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_of_a_replica_that_dies_at_any_point_is_made_again_and_no_daemon_of_it_stays() {
+    for point in OF_RENEWAL {
+        let (fleet, id, acknowledged) = ready().await;
+        let objects = fleet.s3.objects();
+        for key in objects.keys("eu-data", &format!("instances/{HOST}/")) {
+            objects.corrupt("eu-data", &key, |bytes| {
+                let middle = bytes.len() / 2;
+                bytes[middle..].fill(0);
+            });
+        }
+        assert!(die_at(&fleet, &fleet.eu, point).await, "{point} is never passed");
+        go_on(&fleet, &fleet.eu).await;
+        go_on(&fleet, &fleet.uk).await;
+        assert_moved(&fleet, id, acknowledged, point).await;
+        let left = workers::activator::started_below(&fleet.folder.path().join("eu-1/instances"));
+        assert!(left.is_empty(), "{point}: what uploads the database each second has ended: {left:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

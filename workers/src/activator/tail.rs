@@ -151,6 +151,7 @@ impl Activator {
         let emptied = tokio::task::spawn_blocking(move || checkpoint(&database, &name)).await;
         emptied.map_err(|error| Error::File { path: files.database(), source: io::Error::other(error) })??;
         litestream.replicate_whole().await?;
+        crate::failpoint::hit("activator.before_snapshot", host.as_str()).await;
         let began = Txid(litestream.sync().await?.txid);
         let limit = self.inner.settings.restore_limit;
         let uploaded = async {
@@ -161,6 +162,7 @@ impl Activator {
         };
         let late = |_| self.behind(host, format!("the whole database is not uploaded within {limit:?}"));
         tokio::time::timeout(limit, uploaded).await.map_err(late)??;
+        crate::failpoint::hit("activator.after_snapshot", host.as_str()).await;
         litestream.end().await?;
         Ok(())
     }
