@@ -240,6 +240,7 @@ async fn a_wait_for_a_landing_ends_once_an_operator_gives_it_up() {
     let receipt = cli.run(&["instance", "receipt", APP, HOST]).await.out;
     assert!(receipt.contains("moved, and the landing in uk was given up"), "{receipt}");
     assert!(receipt.contains("landing given up at"), "{receipt}");
+    assert!(cli.run(&["instance", "moves", APP, HOST]).await.out.contains("given up"));
     let why = cli.run(&["instance", "why", APP, HOST]).await.out;
     assert!(why.contains("An operator pointed it to eu"), "{why}");
 }

@@ -9,7 +9,7 @@ use sandbox::s3::Objects;
 use sha2::{Digest as _, Sha256};
 use workers::failpoint;
 
-use crate::acting::{activator, rows_of};
+use crate::acting::{acting, activator, rows_of};
 use crate::support::{Fleet, HOST, host, region};
 
 async fn edges(fleet: &Fleet, code: &str) -> EdgesDocument {
@@ -190,6 +190,46 @@ async fn a_replica_that_was_damaged_long_ago_is_found_while_the_database_is_stil
 async fn a_replica_whose_objects_are_all_damaged_is_uploaded_anew() {
     let all = |objects: &Objects, keys: Vec<String>| keys.iter().for_each(|key| spoil(objects, key));
     a_cut_survives(all, "does not restore").await;
+}
+
+/// A restore reads another level in its place, and litestream in the target begins with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newest_raw_object_that_is_damaged_below_another_level_is_found_before_the_target_begins_with_it() {
+    let fleet = Fleet::start_with(|config| {
+        let mut config = acting(config);
+        let settings = config.activator.as_mut().expect("it runs instances");
+        settings.pace.compaction_interval = Some(std::time::Duration::from_secs(1));
+        config
+    })
+    .await;
+    fleet.place_with(&[("TENANT_WRITES", "1")]).await;
+    fleet.until_rows(&fleet.eu, 30).await;
+    // litestream stays, and compacts what nobody adds to.
+    activator(&fleet.eu).stop_child(&host(HOST)).await.expect("it stops");
+    let objects = fleet.s3.objects();
+    let prefix = format!("instances/{HOST}/");
+    // What a restore reads in place of the newest raw object: one of another level that ends with the same transaction.
+    let covered = |keys: &[String]| {
+        let end = |key: &String| key.rsplit_once('-').map(|(_, end)| end.to_owned());
+        let raw = keys.iter().filter(|key| key.contains("/0000/")).filter_map(end).max();
+        raw.is_some() && keys.iter().filter(|key| !key.contains("/0000/")).filter_map(end).max() == raw
+    };
+    let keys = tests::wait::until("all is compacted", crate::acting::PATIENCE, || async {
+        Some(objects.keys("eu-data", &prefix)).filter(|keys| covered(keys))
+    })
+    .await;
+    let id = fleet.make_ready().await;
+    spoil(&objects, keys.iter().rfind(|key| key.contains("/0000/")).expect("a raw object"));
+    fleet.cut().await;
+    assert_eq!(fleet.run(&fleet.eu).await.result()["outcome"], "moved");
+    let journal = fleet.journal(id).await;
+    let proven = journal.iter().find(|step| step.step == "prove_tail").expect("journalled");
+    let why = proven.evidence["renewed"].as_str().expect("it says what was wrong");
+    assert!(why.contains("is not what litestream has here of it"), "{why}");
+    assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
+    let there = activator(&fleet.uk);
+    there.stop_child(&host(HOST)).await.expect("it stops");
+    assert_eq!(there.rehearse(&host(HOST)).await.expect("it replicates there").renewed, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

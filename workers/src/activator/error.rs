@@ -202,8 +202,8 @@ pub enum Error {
         /// Where.
         why: String,
     },
-    /// The replica could not be listed. Purge nothing.
-    #[error("list the replica of {host}")]
+    /// The replica could not be listed, or its newest object not be read. Purge nothing.
+    #[error("look at the replica of {host}")]
     Listing {
         /// Whose.
         host: Host,

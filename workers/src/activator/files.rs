@@ -35,6 +35,11 @@ impl Files {
         DATABASE.map(|name| self.folder.join(name))
     }
 
+    /// litestream's own copy of a raw object.
+    pub(super) fn raw(&self, name: &str) -> PathBuf {
+        self.folder.join(LITESTREAM_STATE).join("ltx/0").join(name)
+    }
+
     pub(super) fn child(&self) -> PathBuf {
         self.folder.join("child.json")
     }

@@ -135,7 +135,33 @@ impl Activator {
             Ok(tail) => tail,
             Err(hole) => return Ok(Err(hole)),
         };
-        Ok(self.differs(host, &tail).await?.map_or(Ok(tail), Err))
+        if let Some(differs) = self.differs(host, &tail).await? {
+            return Ok(Err(differs));
+        }
+        Ok(self.newest_differs(host).await?.map_or(Ok(tail), Err))
+    }
+
+    /// How the newest raw object differs from litestream's own copy of it. A restore may read a higher level in its place, and
+    /// litestream reads it when it begins beside a restored database: damaged, it would never replicate there.
+    async fn newest_differs(&self, host: &Host) -> Result<Option<String>, Error> {
+        let (own, prefix) = (&self.inner.own, format!("instances/{host}/"));
+        let raw = self.replica_at(host, &prefix, &Level::RAW.prefix()).await?;
+        let Some(newest) = raw.into_iter().max_by_key(|key| key.max) else {
+            return Ok(Some("it has no raw object, with which litestream begins elsewhere".to_owned()));
+        };
+        let key = format!("{prefix}{}{}", Level::RAW.prefix(), newest.name());
+        let there = own.store.digest(&own.bucket, &key, self.inner.settings.restore_limit).await;
+        let there = there.map_err(|source| Error::Listing { host: host.clone(), source })?;
+        let path = self.files(host).raw(&newest.name());
+        let read = path.clone();
+        let here = tokio::task::spawn_blocking(move || digest(&read)).await;
+        let here = match here.map_err(|error| Error::File { path: path.clone(), source: io::Error::other(error) })? {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Some(format!("{key} is not on this box")));
+            }
+            here => here.map_err(Error::file(&path))?,
+        };
+        Ok((here != there).then(|| format!("{key} is not what litestream has here of it")))
     }
 
     /// Has litestream upload the whole database, which nobody writes, as an object of its own: what is restored from now on

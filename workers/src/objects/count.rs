@@ -23,11 +23,13 @@ pub enum Op {
     Delete,
     /// `GetBucketVersioning` and `ListObjectVersions`.
     Versions,
+    /// `GetObject`, of which the digest is taken.
+    Get,
 }
 
 impl Op {
     /// All operations, in the order of [`RequestCounts`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::List,
         Self::Copy,
         Self::Head,
@@ -37,6 +39,7 @@ impl Op {
         Self::AbortUpload,
         Self::Delete,
         Self::Versions,
+        Self::Get,
     ];
 
     /// The label in metrics and reports.
@@ -52,6 +55,7 @@ impl Op {
             Self::AbortUpload => "abort_upload",
             Self::Delete => "delete",
             Self::Versions => "versions",
+            Self::Get => "get",
         }
     }
 }

@@ -167,7 +167,7 @@ impl Error {
             | (_, 401 | 403) => Self::Forbidden { op, code: named() },
             ("NoSuchKey", _) => Self::Vanished { op },
             (_, 404) => match op {
-                Op::Copy | Op::CopyPart | Op::Head => Self::Vanished { op },
+                Op::Copy | Op::CopyPart | Op::Head | Op::Get => Self::Vanished { op },
                 Op::List | Op::Versions | Op::Delete | Op::CreateUpload | Op::CompleteUpload | Op::AbortUpload => {
                     Self::NoSuchBucket { op }
                 }

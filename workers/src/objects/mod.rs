@@ -12,11 +12,12 @@
 //! Every call may be dropped. S3 knows no fence: a request that is already on its way may still take effect.
 //!
 //! # Deliberately absent
-//! No get and no put: object bytes never pass through a box (M-040).
+//! No put, and no get but for a digest: object bytes never pass through a box from one bucket to another (M-040).
 
 mod copy;
 mod count;
 mod delete;
+mod digest;
 mod error;
 mod limit;
 mod list;

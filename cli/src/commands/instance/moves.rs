@@ -173,7 +173,11 @@ fn row(it: &MoveView) -> [String; 9] {
         it.id.to_string(),
         it.from.clone(),
         it.to.clone(),
-        it.outcome.clone().unwrap_or_else(|| it.state.clone()),
+        if it.given_up_at.is_some() {
+            "given up".to_owned()
+        } else {
+            it.outcome.clone().unwrap_or_else(|| it.state.clone())
+        },
         moment(Some(it.requested_at)),
         moment(it.ready_at),
         it.round.to_string(),

@@ -18,6 +18,8 @@ impl fmt::Display for Txid {
 pub struct Level(u8);
 
 impl Level {
+    /// The level of raw files, one for each upload.
+    pub const RAW: Self = Self(0);
     /// The level of snapshots, which reach from the first transaction on.
     pub const SNAPSHOT: Self = Self(9);
     /// How many levels exist.
@@ -54,6 +56,12 @@ pub struct ReplicaKey {
 }
 
 impl ReplicaKey {
+    /// Its name within its level.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}-{}.ltx", self.min, self.max)
+    }
+
     /// Reads the part of a key behind the prefix; `None` for anything but litestream's exact layout.
     #[must_use]
     pub fn parse(suffix: &str) -> Option<Self> {
