@@ -17,7 +17,7 @@ use crate::output::size;
 pub(super) struct Traffic {
     pub(super) requests: u64,
     pub(super) copies: u64,
-    /// Objects that a landing restored from: the only bytes that a box reads.
+    /// Objects that were read to restore, or to prove what can be restored: the only bytes that a box reads.
     pub(super) restored_objects: u64,
 }
 
@@ -234,7 +234,7 @@ impl Proof {
              whole       its {rows} rows are 1…{rows} without a hole ({by_region})\n  \
              kept        each of the {acknowledged} acknowledged rows is there, in order; {refused} tries were refused meanwhile, and sent again\n  \
              one writer  each source's process was proven to have ended before the flip, each target served after it\n  \
-             remote      the boxes sent {requests} requests, {copies} of them CopyObject; the only bytes they read were those of {restored} restored objects\n  \
+             remote      the boxes sent {requests} requests, {copies} of them CopyObject; the only bytes they read were those of {restored} objects, to restore and to prove\n  \
              took        {elapsed:.1} s\n\
              An acknowledged row is one that the application had committed when it answered.",
             host = self.host,

@@ -10,8 +10,8 @@ use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, QueueName};
 use crate::{db, nodes, queue};
 
-/// Sets the environment of an instance in place of the one that it has. A child that runs keeps what it was started with; what
-/// could not start, or land, for its environment is tried again at once.
+/// Sets the environment of an instance in place of the one that it has. A child that runs keeps what it was started with; a
+/// landing that waits is tried again at once, and a child that could not start at its next try, within a minute.
 ///
 /// One transaction: the record, its region's serial, the audit event with the names that changed and no value. An environment
 /// that it has already changes nothing. Returns the queue of the landing that is to look again, for a hint.
@@ -39,8 +39,8 @@ pub async fn set_environment(
             return Ok(None);
         }
         store::environment::set(&mut tx, found.id, env).await?;
-        store::boxes::forget_start(&mut tx, host).await?;
         nodes::bump_serial(&mut tx, &found.region).await?;
+        let queue = queue::nudge(&mut tx, jobs::LAND_KIND, &jobs::land_key(found.id, &found.region)).await?;
         let event = audit::Event {
             actor,
             action: "instance.env",
@@ -50,7 +50,7 @@ pub async fn set_environment(
             detail: serde_json::json!({"set": changed, "removed": removed}),
         };
         audit::record(&mut tx, &event).await?;
-        Ok::<_, Error>(queue::nudge(&mut tx, jobs::LAND_KIND, &jobs::land_key(found.id, &found.region)).await?)
+        Ok::<_, Error>(queue)
     }
     .await;
     db::finish(tx, done).await

@@ -16,7 +16,7 @@ use domain::instances::plan::{KeyPlace, KeyRule, Level, ReplicaKey, Txid};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest as _, Sha256};
 
-use super::litestream::Checks;
+use super::litestream::{Checks, Litestream};
 use super::{Activator, Error, durable};
 
 /// How often a listing is asked whether a whole database is uploaded.
@@ -176,6 +176,13 @@ impl Activator {
         let (database, name) = (files.database(), host.clone());
         let emptied = tokio::task::spawn_blocking(move || checkpoint(&database, &name)).await;
         emptied.map_err(|error| Error::File { path: files.database(), source: io::Error::other(error) })??;
+        let uploaded = self.snapshot(host, &litestream).await;
+        // What goes wrong leaves no daemon that uploads the database again and again.
+        litestream.end().await?;
+        uploaded
+    }
+
+    async fn snapshot(&self, host: &Host, litestream: &Litestream<'_>) -> Result<(), Error> {
         litestream.replicate_whole().await?;
         crate::failpoint::hit("activator.before_snapshot", host.as_str()).await;
         let began = Txid(litestream.sync().await?.txid);
@@ -189,7 +196,6 @@ impl Activator {
         let late = |_| self.behind(host, format!("the whole database is not uploaded within {limit:?}"));
         tokio::time::timeout(limit, uploaded).await.map_err(late)??;
         crate::failpoint::hit("activator.after_snapshot", host.as_str()).await;
-        litestream.end().await?;
         Ok(())
     }
 

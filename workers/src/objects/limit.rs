@@ -15,7 +15,7 @@ pub struct LimitSettings {
     /// Copies at once into one target bucket.
     pub per_bucket: usize,
     /// Copies begun per second into one target bucket; a burst of one second's worth is allowed. S3 takes 3,500
-    /// writes a second and prefix before it throttles, and each move writes below a prefix of its own.
+    /// writes a second and prefix before it throttles, and several boxes may write to one bucket.
     pub per_bucket_rate: u32,
 }
 

@@ -14,8 +14,8 @@ use crate::{input, runtime};
 pub(super) const HELP: &str = "Example: leasehold instance env acme ledger.acme.example --file ledger.env
 
 The file has a NAME=VALUE a line, and all of the environment: what it does not name is gone. The instance's process keeps
-what it was started with; `leasehold instance park` and then `wake` start it with the new one. An instance that could not
-start or land for its environment is tried again at once.";
+what it was started with; `leasehold instance park` and then `wake` start it with the new one. A landing that waits
+is tried again at once, and a process that could not start within a minute.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {

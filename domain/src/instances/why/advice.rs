@@ -67,7 +67,12 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
             "Remove from the prefix what litestream 0.5 did not write, after a look at it; `leasehold instance abort {app} \
              {host}` empties the staging."
         ),
-        "target_coordinates_missing" | "target_cannot_host" => start_box(to),
+        "target_coordinates_missing" => start_box(to),
+        "target_cannot_host" => format!(
+            "{} Where values of its environment are sealed, one of its boxes needs the key (`node.config_key`), or seal them to one \
+             that a box there holds: `leasehold instance env {app} {host} --file PATH`.",
+            start_box(to)
+        ),
         "target_unarmed" => format!(
             "`leasehold region set {to} --armed`, or give the move up with `leasehold instance abort {app} {host}`."
         ),

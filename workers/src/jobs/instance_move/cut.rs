@@ -44,6 +44,10 @@ impl InstanceMove {
             if matches!(refusal, Refusal::RegionCannotHost(_) | Refusal::RegionHoldsNoKey(_)) {
                 return Ok(Some(Obstacle::passing(policy::TARGET_CANNOT_HOST, refusal.to_string())));
             }
+            // Disarmed since it was looked at: the next turn looks again, and is held by that.
+            if matches!(refusal, Refusal::RegionUnarmed(_)) {
+                return Ok(None);
+            }
         }
         stands(conn, told(context, cut)?).await?;
         // Set, or lost to a verb: the state says what is to be done.
