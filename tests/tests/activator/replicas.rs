@@ -204,3 +204,34 @@ async fn where_no_database_is_none_is_made() {
     }
     assert!(rig.activator.hosts().expect("list").is_empty());
 }
+
+/// A worker dies while the whole database is uploaded, and the instance serves again: what uploads it each second is ended.
+#[tokio::test]
+async fn a_renewal_that_was_cut_short_leaves_no_daemon_of_its_own_to_an_instance_that_serves_again() {
+    for point in ["activator.before_snapshot", "activator.after_snapshot"] {
+        let rig = Rig::start().await;
+        let host = host("short.example");
+        rig.written(&host).await;
+        rig.activator.prove_tail(&host).await.expect("all of it is uploaded");
+        for key in rig.replica(&host) {
+            rig.server.objects().corrupt(BUCKET, &key, |bytes| {
+                let middle = bytes.len() / 2;
+                bytes[middle..].fill(0);
+            });
+        }
+        let record = rig.path(&host, "litestream.json");
+        let gate = failpoint::gate(point, host.as_str(), 0);
+        tokio::select! {
+            () = gate.arrived(1) => {}
+            done = rig.activator.rehearse(&host) => panic!("{point} is never passed: {done:?}"),
+        }
+        drop(gate);
+        let renewing = identity_in(&record).expect("a record");
+        assert!(renewing.lives().expect("look"), "{point}: it outlives its worker");
+        rig.run(&host, &[("TENANT_WRITES", "1")]).await;
+        let serving = identity_in(&record).expect("a record");
+        assert!(!renewing.lives().expect("look") && serving.lives().expect("look"), "{point}");
+        let config = std::fs::read_to_string(rig.path(&host, "litestream.yml")).expect("its configuration");
+        assert!(!config.contains("snapshot"), "{point}: {config}");
+    }
+}

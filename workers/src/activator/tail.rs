@@ -33,6 +33,14 @@ pub struct Rehearsed {
     pub renewed: Option<String>,
 }
 
+/// A replica beside its database.
+enum Compared {
+    /// It is the database, and this is the proof.
+    Same(Tail),
+    /// How it differs.
+    Differs(String),
+}
+
 impl Activator {
     /// Proves that the replica of a host carries its database up to the last transaction. The child must be down; no
     /// litestream runs afterwards. Makes no database where there is none.
@@ -109,36 +117,33 @@ impl Activator {
     /// also after it was renewed.
     pub async fn rehearse(&self, host: &Host) -> Result<Rehearsed, Error> {
         let differs = match self.compare(host).await? {
-            Ok(tail) => return Ok(Rehearsed { tail, renewed: None }),
-            Err(differs) => differs,
+            Compared::Same(tail) => return Ok(Rehearsed { tail, renewed: None }),
+            Compared::Differs(differs) => differs,
         };
         crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
         self.renew(host).await?;
         match self.compare(host).await? {
-            Ok(tail) => Ok(Rehearsed { tail, renewed: Some(differs) }),
-            Err(still) => {
+            Compared::Same(tail) => Ok(Rehearsed { tail, renewed: Some(differs) }),
+            Compared::Differs(still) => {
                 Err(self.broken(host, format!("{differs}; the whole database is uploaded anew, and {still}")))
             }
         }
     }
 
-    /// The tail, or how the replica differs from its database.
-    async fn compare(&self, host: &Host) -> Result<Result<Tail, String>, Error> {
+    async fn compare(&self, host: &Host) -> Result<Compared, Error> {
         let proven = match self.prove_tail(host).await {
-            Err(hole @ Error::Hole { .. }) => Err(hole.to_string()),
-            proven => Ok(proven?),
+            Err(hole @ Error::Hole { .. }) => Compared::Differs(hole.to_string()),
+            proven => Compared::Same(proven?),
         };
         if let Err(damage) = self.check(host).await? {
             return Err(self.broken(host, format!("the database itself is damaged: {}", damage.0)));
         }
-        let tail = match proven {
-            Ok(tail) => tail,
-            Err(hole) => return Ok(Err(hole)),
+        let Compared::Same(tail) = proven else { return Ok(proven) };
+        let differs = match self.differs(host, &tail).await? {
+            None => self.newest_differs(host).await?,
+            differs => differs,
         };
-        if let Some(differs) = self.differs(host, &tail).await? {
-            return Ok(Err(differs));
-        }
-        Ok(self.newest_differs(host).await?.map_or(Ok(tail), Err))
+        Ok(differs.map_or(Compared::Same(tail), Compared::Differs))
     }
 
     /// How the newest raw object differs from litestream's own copy of it. A restore may read a higher level in its place, and
@@ -201,7 +206,13 @@ impl Activator {
 
     /// How the replica, restored at a transaction, differs from the database of this tail.
     async fn differs(&self, host: &Host, tail: &Tail) -> Result<Option<String>, Error> {
-        let restored = self.restore_with(host, &format!("instances/{host}"), &tail.txid, Checks::None).await;
+        let prefix = format!("instances/{host}");
+        let restore = async || self.restore_with(host, &prefix, &tail.txid, Checks::None).await;
+        let restored = match restore().await {
+            // It may have been the store's moment, and an upload of the whole database costs more than another look.
+            Err(Error::Litestream { .. }) => restore().await,
+            restored => restored,
+        };
         let restored = match restored {
             Err(Error::Litestream { said, .. }) => return Ok(Some(format!("it does not restore: {said}"))),
             restored => restored?,
