@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use sqlx::{Connection as _, PgConnection};
 
 use super::new::check_environment;
-use super::{Error, Refusal, jobs, store};
+use super::{Error, Refusal, jobs, sealed, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, QueueName};
 use crate::{db, nodes, queue};
 
-/// Sets the environment of an instance in place of the one that it has. A child that runs keeps what it was started with; a
-/// landing that waits is tried again at once, and a child that could not start at its next try, within a minute.
+/// Sets the environment of an instance in place of the one that it has. A child that runs keeps what it was started with; what
+/// could not start, or land, for its environment is tried again at once.
 ///
 /// One transaction: the record, its region's serial, the audit event with the names that changed and no value. An environment
 /// that it has already changes nothing. Returns the queue of the landing that is to look again, for a hint.
 ///
 /// # Errors
-/// [`Error::Invalid`], [`Refusal::NotFound`], [`Refusal::Stale`] where the record is not at `if_revision`; the database's.
+/// [`Error::Invalid`]; [`Refusal::NotFound`], [`Refusal::Stale`] where the record is not at `if_revision`,
+/// [`Refusal::RegionHoldsNoKey`] for a newly sealed value where no live box of its region opens any; the database's.
 pub async fn set_environment(
     conn: &mut PgConnection,
     (app, host): (&AppName, &Host),
@@ -28,7 +29,7 @@ pub async fn set_environment(
     check_environment(env)?;
     let mut tx = conn.begin().await?;
     let done = async {
-        let found = store::environment::lock(&mut tx, app, host).await?.ok_or(Refusal::NotFound)?;
+        let found = store::rescue::lock(&mut tx, app, host).await?.ok_or(Refusal::NotFound)?;
         if let Some(expected) = if_revision.filter(|expected| *expected != found.revision) {
             return Err(Refusal::Stale { expected, found: found.revision }.into());
         }
@@ -38,7 +39,13 @@ pub async fn set_environment(
         if changed.is_empty() && removed.is_empty() {
             return Ok(None);
         }
-        store::environment::set(&mut tx, found.id, env).await?;
+        // What stays sealed as it was is no reason to refuse the rest while its boxes are silent.
+        if changed.iter().any(|name| sealed::is_sealed(&env[*name]))
+            && nodes::region(&mut tx, &found.region).await?.is_none_or(|region| region.config_key.is_empty())
+        {
+            return Err(Refusal::RegionHoldsNoKey(found.region).into());
+        }
+        store::set_environment(&mut tx, found.id, env).await?;
         nodes::bump_serial(&mut tx, &found.region).await?;
         let queue = queue::nudge(&mut tx, jobs::LAND_KIND, &jobs::land_key(found.id, &found.region)).await?;
         let event = audit::Event {

@@ -319,10 +319,11 @@ async fn an_environment_is_set_from_a_file_and_told_by_its_names() {
     assert_eq!(done.out, "ledger.acme.example: 1 variable, from its next start on\n");
     let shown = system.cli.json(&[&["instance", "show"][..], &place].concat()).await;
     assert_eq!(shown["env"], serde_json::json!({"MODE": "quiet"}), "what the file does not name is gone");
-    let bad = file("bad.env", "CARLOS_REGION=hunter2\n");
+    let (bad, none) = (file("bad.env", "CARLOS_REGION=hunter2\n"), file("none.env", "# nothing\n"));
     for (args, code, word) in [
         (set(&["--file", &second, "--if-revision", &revision]), 5, "stale_revision"),
         (set(&["--file", &bad]), 2, "set by the box alone"),
+        (set(&["--file", &none]), 2, "--empty"),
         (set(&["--file", "nowhere.env"]), 2, "nowhere.env"),
         (set(&[]), 2, "--file"),
     ] {
@@ -330,4 +331,6 @@ async fn an_environment_is_set_from_a_file_and_told_by_its_names() {
         assert_eq!(refused.code, Some(code), "{}", refused.err);
         assert!(refused.err.contains(word) && !refused.err.contains("hunter2"), "{}", refused.err);
     }
+    let cleared = run(set(&["--empty"])).await;
+    assert_eq!(cleared.out, "ledger.acme.example: 0 variables, from its next start on\n", "{}", cleared.err);
 }

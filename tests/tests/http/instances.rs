@@ -204,6 +204,7 @@ async fn an_environment_is_replaced_whole_by_whoever_may_write_the_instance_and_
     assert_eq!(same.expect("nothing to change").revision, first.revision);
     assert_eq!(fleet.dump_of_world().await, before, "what it has already changes nothing");
 
+    let sealed = tests::keys::seal("5ecret", &[&tests::keys::BoxKey::generate()]);
     let (_, mover) = server.key(IdentityKind::App, &[], Some(&[Permission::MovesWrite]), of_app(APP)).await;
     let (_, other) = server.key(IdentityKind::App, &[], None, of_app("other")).await;
     for (asked, status, code) in [
@@ -213,6 +214,7 @@ async fn an_environment_is_replaced_whole_by_whoever_may_write_the_instance_and_
         (client.set_environment(APP, HOST, &env(&[]), Some(first.revision - 1)).await, 412, Code::StaleRevision),
         (client.set_environment(APP, HOST, &env(&[("CARLOS_REGION", "x")]), None).await, 422, Code::ValidationFailed),
         (client.set_environment(APP, HOST, &env(&[("KEY", "age:nonsense")]), None).await, 422, Code::ValidationFailed),
+        (client.set_environment(APP, HOST, &env(&[("KEY", &sealed)]), None).await, 400, Code::RegionCannotHost),
     ] {
         assert_eq!(refusal(&asked.expect_err("refused")), (status, Some(code)));
     }

@@ -201,9 +201,8 @@ impl Keeper {
                 });
             }
             Action::Start { host, env } => {
-                if !self.activator.has_program()
-                    || !self.backoffs.entry(host.clone()).or_default().is_due(Instant::now())
-                {
+                let backoff = self.backoffs.entry(host.clone()).or_default();
+                if !self.activator.has_program() || !backoff.is_due_with(&env, Instant::now()) {
                     return;
                 }
                 let (activator, starts) = (self.activator.clone(), Arc::clone(&self.starts));

@@ -1,6 +1,7 @@
 //! What a box has to start, to end and to tell, from its routes and from what runs here. Pure.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -111,9 +112,22 @@ pub struct Backoff {
     failures: u32,
     not_before: Option<Instant>,
     began: Option<Instant>,
+    /// Of the environment that was tried last: its values are secrets.
+    digest: Option<u64>,
 }
 
 impl Backoff {
+    /// Whether it is time to start it with this environment. Another one than was tried last is no repetition.
+    pub fn is_due_with(&mut self, env: &BTreeMap<String, String>, now: Instant) -> bool {
+        let mut hasher = DefaultHasher::new();
+        env.hash(&mut hasher);
+        let digest = hasher.finish();
+        if self.digest.replace(digest).is_some_and(|tried| tried != digest) {
+            *self = Self { digest: Some(digest), ..Self::default() };
+        }
+        self.is_due(now)
+    }
+
     /// Whether it is time.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
@@ -149,7 +163,7 @@ impl Backoff {
     pub fn ended(&mut self, now: Instant) {
         let Some(began) = self.began.take() else { return };
         if now.duration_since(began) >= STEADY {
-            *self = Self::default();
+            *self = Self { digest: self.digest, ..Self::default() };
         } else {
             self.failed(now);
         }
@@ -263,5 +277,19 @@ mod tests {
         assert!(!backoff.is_due(now) && backoff.is_due(now + FIRST_PAUSE));
         backoff.ended(now);
         assert!(backoff.is_due(now + FIRST_PAUSE), "what never began does not end");
+    }
+
+    #[test]
+    fn a_start_with_another_environment_is_no_repetition() {
+        let now = Instant::now();
+        let env = |value: &str| BTreeMap::from([("KEY".to_owned(), value.to_owned())]);
+        let mut backoff = Backoff::default();
+        for _ in 0..9 {
+            backoff.failed(now);
+        }
+        assert!(!backoff.is_due_with(&env("wrong"), now) && !backoff.is_due_with(&env("wrong"), now));
+        assert!(backoff.is_due_with(&env("right"), now), "it waits out nothing");
+        backoff.failed(now);
+        assert!(!backoff.is_due_with(&env("right"), now) && backoff.is_due_with(&env("right"), now + FIRST_PAUSE));
     }
 }

@@ -13,17 +13,24 @@ use crate::{input, runtime};
 /// What `env --help` says below its flags.
 pub(super) const HELP: &str = "Example: leasehold instance env acme ledger.acme.example --file ledger.env
 
-The file has a NAME=VALUE a line, and all of the environment: what it does not name is gone. The instance's process keeps
-what it was started with; `leasehold instance park` and then `wake` start it with the new one. A landing that waits
-is tried again at once, and a process that could not start within a minute.";
+The file has a NAME=VALUE a line, and all of the environment: what it does not name is gone. `leasehold instance show` names
+what there is, and with --json has the values. A value stands as it is, its spaces and quotes too; empty lines and those that
+begin with # say nothing. A name has letters, digits and underscores; CARLOS_REGION, LD_PRELOAD, LD_LIBRARY_PATH and LEASEHOLD_*
+are the box's. At most 200 variables and 64 KiB.
+
+The instance's process keeps what it was started with: `leasehold instance park`, and `wake` some seconds later, when its box
+has ended it, start it with the new one. What could not start or land for its environment is tried again at once.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
     #[command(flatten)]
     of: Named,
     /// A file with all of its environment, a NAME=VALUE a line; - is stdin
-    #[arg(long, value_name = "PATH")]
-    file: PathBuf,
+    #[arg(long, value_name = "PATH", required_unless_present = "empty")]
+    file: Option<PathBuf>,
+    /// Take all of it away
+    #[arg(long, conflicts_with = "file")]
+    empty: bool,
     /// Refuse where the record is not at this revision
     #[arg(long, value_name = "N")]
     if_revision: Option<i64>,
@@ -31,7 +38,13 @@ pub(crate) struct Set {
 
 /// Sets the environment of an instance.
 pub(super) fn set(context: &Context, api: &Api, args: &Set) -> anyhow::Result<()> {
-    let (of, environment) = (&args.of, Environment { env: read(&args.file)? });
+    let env = args.file.as_deref().map(read).transpose()?.unwrap_or_default();
+    if env.is_empty() && !args.empty {
+        // What fills a pipe may have failed.
+        let message = "there is no variable in it, and all that there are would go: pass --empty for that".to_owned();
+        return Err(Ending { exit: Exit::Usage, message }.into());
+    }
+    let (of, environment) = (&args.of, Environment { env });
     let ask =
         async |client: &wire::Client| client.set_environment(&of.app, &of.host, &environment, args.if_revision).await;
     let record = runtime::run(api.call_about(&of.what(), ask))?;

@@ -17,7 +17,6 @@ use crate::nodes::{self, Bucket};
 
 pub(super) mod boxes;
 pub(super) mod config_key;
-pub(super) mod environment;
 pub(super) mod freeze;
 pub(super) mod landing;
 pub(super) mod receipt;
@@ -51,6 +50,18 @@ pub(super) async fn insert(conn: &mut PgConnection, id: InstanceId, new: &NewIns
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Sets the environment of a record that the caller has locked.
+pub(super) async fn set_environment(
+    conn: &mut PgConnection,
+    id: InstanceId,
+    env: &BTreeMap<String, String>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!("update instances set env = $2, revision = revision + 1 where id = $1", id.0, Json(env) as _)
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// One record of an application; `None` where it has none of this host.

@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use crate::ids::{AppName, Host, InstanceId, MoveId, NodeId, RegionCode};
 use crate::nodes::SILENT_AFTER;
 
-/// What an operator's door looks at.
+/// What a door looks at that changes a record by hand.
 #[derive(Debug)]
 pub(in crate::instances) struct Locked {
     pub(in crate::instances) id: InstanceId,
