@@ -119,8 +119,10 @@ pub(super) async fn show_move(State(app): State<App>, ask: Ask, Path(id): Path<S
 
 async fn find(visit: &mut Visit, app: &AppName, host: &Host) -> Result<Why, Failure> {
     let why = instances::why_of(visit.queries(0), app, host).await?.ok_or(Failure::NotFound("instance"))?;
-    // The record, its route and two for the newest move; two more for what there is of that, and of the job.
-    let made = 4 + 2 * u32::from(why.newest.is_some()) + 2 * u32::from(why.job.is_some());
+    // The record, its route and two for the newest move; two more for what there is of that, and of the job; the target's
+    // region.
+    let open = why.newest.as_ref().is_some_and(|it| it.finished_at.is_none());
+    let made = 4 + 2 * u32::from(why.newest.is_some()) + 2 * u32::from(why.job.is_some()) + u32::from(open);
     visit.queries(made);
     Ok(why)
 }

@@ -25,7 +25,7 @@ const LINE_CHARS: usize = 500;
 pub(crate) enum Command {
     /// Enqueue a job
     #[command(after_help = "Examples:\n  leasehold job enqueue system.sleep --args '{\"ms\": 500}'\n  \
-        generate | leasehold job enqueue report.build --args-file - --unique-key today")]
+        generate | leasehold job enqueue system.noop --args-file - --unique-key today")]
     Enqueue(Enqueue),
     /// List jobs, newest first
     #[command(after_help = "Example: leasehold job list --state running --queue default")]

@@ -25,11 +25,11 @@ pub(crate) enum Command {
     Limit(Limit),
     /// Pause a queue, or a kind on all queues: jobs that run go on, no other begins
     #[command(after_help = "Examples:\n  leasehold queue pause mail --reason \"relay maintenance\"\n  \
-        leasehold queue pause --kind mail.send --reason \"a bad release\"")]
+        leasehold queue pause --kind system.noop --reason \"a bad release\"")]
     Pause(PauseArgs),
     /// Resume a queue, or a kind
     #[command(after_help = "Examples:\n  leasehold queue resume mail --reason \"the relay is back\"\n  \
-        leasehold queue resume --kind mail.send --reason \"fixed\"")]
+        leasehold queue resume --kind system.noop --reason \"fixed\"")]
     Resume(ResumeArgs),
     /// List what is paused, by whom, since when and why
     #[command(after_help = "Example: leasehold queue pauses")]

@@ -211,10 +211,13 @@ async fn the_operators_verbs_want_the_host_typed_again_and_tell_what_is_given_up
     let back = cli.run(&["instance", "unstick", APP, HOST, "--confirm", HOST, "--reason", "it hangs"]).await;
     assert_eq!(back.code, Some(0), "{}", back.err);
     assert!(back.out.contains("aborting"), "{}", back.out);
+    let backwards = cli.run(&["instance", "cut", APP, HOST, "--wait"]).await;
+    assert!(backwards.code == Some(5) && backwards.err.contains("move_in_flight"), "{}", backwards.err);
     let late = cli.run(&["instance", "unstick", APP, HOST, "--confirm", HOST, "--reason", "again"]).await;
     assert_eq!(late.code, Some(5), "{}", late.err);
 
-    flipped_and_pointed_back(&system).await;
+    flip(&system).await;
+    point_back(&system).await;
 }
 
 /// The record says `moved` all the same.
@@ -233,10 +236,22 @@ async fn a_wait_for_a_landing_ends_once_an_operator_gives_it_up() {
     let waits = cli.spawn(&["instance", "cut", APP, HOST, "--wait"]).log_file(&log).start().expect("it starts");
     let said = || std::fs::read_to_string(&log).unwrap_or_default();
     until("the wait has begun", LIMIT, || async { said().contains(" s  cutting").then_some(()) }).await;
-    flipped_and_pointed_back(&system).await;
-    let ended = waits.wait_timeout(LIMIT).await.expect("it ends");
-    assert_eq!(ended.code(), Some(5), "{}", said());
-    assert!(said().contains("an operator gave the landing in uk up"), "{}", said());
+    flip(&system).await;
+    // And whoever comes when the cut is over, and the landing is not.
+    let late = cli.folder().join("late.log");
+    let waits_late = cli.spawn(&["instance", "cut", APP, HOST, "--wait"]).log_file(&late).start().expect("it starts");
+    let said_late = || std::fs::read_to_string(&late).unwrap_or_default();
+    until("the late wait has begun", LIMIT, || async { said_late().contains(" s  landing").then_some(()) }).await;
+    point_back(&system).await;
+    for (waits, said) in [(&waits, said()), (&waits_late, said_late())] {
+        let ended = waits.wait_timeout(LIMIT).await.expect("it ends");
+        assert_eq!(ended.code(), Some(5), "{said}");
+    }
+    for said in [said(), said_late()] {
+        assert!(said.contains("an operator gave the landing in uk up"), "{said}");
+    }
+    let over = cli.run(&["instance", "cut", APP, HOST, "--wait"]).await;
+    assert!(over.code == Some(5) && over.err.contains("no_move"), "nothing goes forward any more: {}", over.err);
     let receipt = cli.run(&["instance", "receipt", APP, HOST]).await.out;
     assert!(receipt.contains("moved, and the landing in uk was given up"), "{receipt}");
     assert!(receipt.contains("landing given up at"), "{receipt}");
@@ -245,9 +260,8 @@ async fn a_wait_for_a_landing_ends_once_an_operator_gives_it_up() {
     assert!(why.contains("An operator pointed it to eu"), "{why}");
 }
 
-/// The cut is done, no box of the target takes it, and an operator points the record back.
-async fn flipped_and_pointed_back(system: &System) {
-    let cli = &system.cli;
+/// The cut is done, and no box of the target takes it.
+async fn flip(system: &System) {
     sql(
         system,
         "update moves set finished_at = lh_now(), outcome = 'moved', state = 'cutting', purge_began_at = lh_now(),
@@ -256,6 +270,11 @@ async fn flipped_and_pointed_back(system: &System) {
          delete from routes",
     )
     .await;
+}
+
+/// An operator points the record back.
+async fn point_back(system: &System) {
+    let cli = &system.cli;
     let point = ["instance", "point", APP, HOST, "eu", "--confirm", HOST, "--reason", "uk is gone"];
     let pointed = cli.run(&point).await;
     assert_eq!(pointed.code, Some(0), "{}", pointed.err);
@@ -314,17 +333,22 @@ async fn a_dry_run_waits_for_the_box_shows_what_the_move_would_meet_and_ends_as_
         answer_look(pool, &eu, five_objects(&eu)).await
     };
     let dry = ["instance", "move", APP, HOST, "uk", "--freeze-budget", "9s", "--dry-run"];
-    let (ended, _) = tokio::join!(cli.run(&dry), answered());
-    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    let log = cli.folder().join("dry.log");
+    let asks = cli.spawn(&dry).log_file(&log).start().expect("it starts");
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let begin = "a move from eu to uk would begin; nothing was begun";
+    until("the gates, while the box is silent", LIMIT, || async { said().contains(begin).then_some(()) }).await;
+    answered().await;
+    let ended = asks.wait_timeout(LIMIT).await.expect("it ends");
+    assert_eq!(ended.code(), Some(0), "{}", said());
     for words in [
-        "a move from eu to uk would begin; nothing was begun",
         "5 objects, 2.0 KiB, newest transaction 000000000000000e",
         "about 9 requests",
         "no cut between eu and uk predicts it yet",
         "9 s: nothing to hold it against",
         "box-uk",
     ] {
-        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+        assert!(said().contains(words), "{words}: {}", said());
     }
     sql(&system, "update regions set armed = false where code = 'uk'").await;
     let json = [&dry[..], &["--json"]].concat();

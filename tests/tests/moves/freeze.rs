@@ -7,6 +7,7 @@ use domain::ids::MoveId;
 use domain::instances::freeze::BETWEEN;
 use domain::instances::moves::{self, Accepted, CutWish, MoveState, Wish};
 use domain::instances::{self, Refusal};
+use workers::failpoint;
 
 use crate::support::{Fleet, HOST, INTERVAL, app, host, region};
 
@@ -158,4 +159,20 @@ async fn a_move_that_cuts_itself_waits_for_a_target_that_could_land_it() {
     fleet.sql(CAN).await;
     fleet.next_round(&fleet.eu).await.snoozed();
     assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Cutting), "by itself");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_region_that_is_disarmed_while_the_move_becomes_ready_holds_its_cut() {
+    let fleet = Fleet::with_instance().await;
+    let id = fleet.start_within("uk", Wish { cut_auto: true, ..Wish::default() }).await;
+    let gate = failpoint::gate_next("move.after_promote", HOST);
+    let disarm = async {
+        gate.arrived(1).await;
+        fleet.sql("update regions set armed = false where code = 'uk'").await;
+        gate.allow(1);
+    };
+    let (done, ()) = tokio::join!(fleet.run(&fleet.eu), disarm);
+    done.snoozed();
+    assert_eq!(fleet.read_move(id).await.state.known(), Some(MoveState::Ready));
+    assert_eq!(fleet.obstacle(id).await, Some(("target_unarmed".to_owned(), true)), "no failure of its job");
 }

@@ -35,14 +35,16 @@ pub(super) struct Act {
 pub(super) fn acts(about: &Move, receipt: Option<&Receipt>, now: Now) -> Vec<Act> {
     let steps = receipt.map_or(&[][..], |receipt| receipt.steps.as_slice());
     let missing = if about.given_up_at.is_some() { "given up" } else { "to come" };
-    let mut acts: Vec<Act> = ACTS.iter().map(|name| act(name, steps, missing, now)).collect();
-    if let Some(at) = about.staging_deleted_at.filter(|_| about.given_up_at.is_some()) {
-        // The purge of what a landing leaves writes no journal of the move.
-        let deleted = acts.iter_mut().zip(ACTS).find(|(_, name)| *name == "delete_staging");
-        if let Some((deleted, _)) = deleted {
-            (deleted.tone, deleted.how, deleted.age) = ("ok", "done".to_owned(), Some(now.clock(at)));
-        }
-    }
+    let mut acts: Vec<Act> = ACTS
+        .iter()
+        .map(|name| match about.staging_deleted_at {
+            // The purge of what a landing leaves writes no journal of the move.
+            Some(at) if *name == "delete_staging" && about.given_up_at.is_some() => {
+                Act { what: why::words(name), tone: "ok", how: "done".to_owned(), age: Some(now.clock(at)) }
+            }
+            _ => act(name, steps, missing, now),
+        })
+        .collect();
     // That it serves is no step of the journal but the end of all that come before the clean-up.
     let serves = Act {
         what: "the target serves it".to_owned(),

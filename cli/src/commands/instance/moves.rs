@@ -122,16 +122,27 @@ pub(super) fn cut(context: &Context, api: &Api, args: &Cutting) -> anyhow::Resul
             }
         };
         let moving = match api.call_about(&of.what(), ask).await {
-            // Somebody else, or the platform, lets it be cut: it is waited for all the same.
-            Err(refused) if args.wait && failure::is(&refused, Code::MoveInFlight) => None,
-            asked => Some(asked?),
+            // Somebody else, or the platform, let it be cut, and it may land by now: it is waited for all the same.
+            Err(refused)
+                if args.wait && (failure::is(&refused, Code::MoveInFlight) || failure::is(&refused, Code::NoMove)) =>
+            {
+                let page = api.call_about(&of.what(), |client| client.moves_of(&of.app, &of.host)).await?;
+                let Some(cut) = page.items.into_iter().next().filter(goes_forward) else { return Err(refused) };
+                return wait::until(context, api, of, cut.id, Until::Landed).await;
+            }
+            asked => asked?,
         };
-        if let Some(moving) = moving.filter(|_| !args.wait) {
+        if !args.wait {
             context.output.show(&moving, |it| format!("{}: {} to {}", of.host, it.state, it.to))?;
             return Ok(Exit::Ok);
         }
         wait::until(context, api, of, newest(api, of).await?.id, Until::Landed).await
     })
+}
+
+/// Whether a move is being cut, or lands.
+fn goes_forward(it: &MoveView) -> bool {
+    it.state == "cutting" && it.landed_at.is_none() && it.given_up_at.is_none()
 }
 
 /// Gives a move up.
@@ -173,10 +184,9 @@ fn row(it: &MoveView) -> [String; 9] {
         it.id.to_string(),
         it.from.clone(),
         it.to.clone(),
-        if it.given_up_at.is_some() {
-            "given up".to_owned()
-        } else {
-            it.outcome.clone().unwrap_or_else(|| it.state.clone())
+        match it.given_up_at {
+            Some(_) => "given up".to_owned(),
+            None => it.outcome.clone().unwrap_or_else(|| it.state.clone()),
         },
         moment(Some(it.requested_at)),
         moment(it.ready_at),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use super::verbs::{record_act, weigh};
+use super::verbs::{gate_target, record_act, weigh};
 use super::{Cas, MoveState, Tail, store};
 use crate::audit::Actor;
 use crate::ids::{Host, MoveId, NodeId, RegionCode};
@@ -164,7 +164,12 @@ pub async fn cut_by_itself(conn: &mut PgConnection, lease: Lease, id: MoveId) ->
         let Some(open) = store::read::get(tx, id).await? else { return lost(tx, id).await };
         // Nobody is there who could want it all the same.
         let ready = open.state.known() == Some(MoveState::Ready);
-        let freeze = if ready { Some(weigh(tx, &open, &record.env, false).await?) } else { None };
+        let freeze = if ready {
+            gate_target(tx, &open, &record.env).await?;
+            Some(weigh(tx, &open, false).await?)
+        } else {
+            None
+        };
         if !store::cut::enter(tx, id, MoveState::Cutting).await? {
             return lost(tx, id).await;
         }

@@ -112,7 +112,10 @@ async fn enter_inside(
     let open: Move = open.ok_or(Refusal::NoMove)?;
     policy::gate_verb(state, &open)?;
     let freeze = match state {
-        MoveState::Cutting => Some(weigh(conn, &open, &record.env, wish.force).await?),
+        MoveState::Cutting => {
+            gate_target(conn, &open, &record.env).await?;
+            Some(weigh(conn, &open, wish.force).await?)
+        }
         MoveState::Preparing | MoveState::Ready | MoveState::Aborting => None,
     };
     // The record is locked, and whoever changes a move's state locks it first: the gate's look still holds.
@@ -156,17 +159,19 @@ pub(super) struct Weighed {
     forced: bool,
 }
 
-/// Refuses a cut towards a region that could not land it now, predicts its freeze, and refuses one over the move's budget
-/// unless somebody wants it all the same.
-pub(super) async fn weigh(
+/// Refuses a cut towards a region that could not land it now: until it is let be cut a move waits, and its instance serves;
+/// from then on it goes forward.
+pub(super) async fn gate_target(
     conn: &mut PgConnection,
     open: &Move,
     env: &BTreeMap<String, String>,
-    force: bool,
-) -> Result<Weighed, Error> {
-    // Until it is let be cut a move waits, and its instance serves; from then on it goes forward.
+) -> Result<(), Error> {
     let target = nodes::region(conn, &open.to).await?;
-    policy::gate_region(open.to.as_str(), target.as_ref(), sealed::any(env))?;
+    Ok(policy::gate_region(open.to.as_str(), target.as_ref(), sealed::any(env))?)
+}
+
+/// Predicts the freeze of a cut, and refuses one over the move's budget unless somebody wants it all the same.
+pub(super) async fn weigh(conn: &mut PgConnection, open: &Move, force: bool) -> Result<Weighed, Error> {
     let predicted = crate::instances::freeze(conn, &open.from, &open.to).await?;
     match policy::gate_freeze(&open.to, open.freeze_budget, predicted) {
         Ok(()) => Ok(Weighed { predicted, forced: false }),

@@ -7,8 +7,8 @@ use crate::ids::{AppName, Host, InstanceId, JobId, NodeId, RegionCode};
 use crate::instances::moves;
 use crate::instances::moves::Obstacle;
 use crate::instances::why::{Facts, HeldLanding, STEPS, Seat, Why, decide};
-use crate::instances::{RouteStatus, jobs, record::Record};
-use crate::nodes::SILENT_AFTER;
+use crate::instances::{RouteStatus, jobs, record::Record, sealed};
+use crate::nodes::{self, SILENT_AFTER};
 use crate::queue;
 
 /// Why an instance is where it is, and what holds it up; `None` where the application has none of this host.
@@ -65,6 +65,14 @@ async fn read(conn: &mut PgConnection, record: Record, newest: Option<moves::Mov
         Some(job) => Some((job.clone(), queue::why(conn, job).await?)),
         None => None,
     };
+    let no_landing = match open {
+        Some(open) => {
+            let target = nodes::region(conn, &open.to).await?;
+            let sealed = record.env.as_ref().is_some_and(sealed::any);
+            moves::policy::gate_region(open.to.as_str(), target.as_ref(), sealed).err()
+        }
+        None => None,
+    };
     let predicted_freeze = match &newest {
         Some(newest) => super::freeze::freeze(conn, &newest.from, &newest.to).await?,
         None => None,
@@ -78,7 +86,7 @@ async fn read(conn: &mut PgConnection, record: Record, newest: Option<moves::Mov
         seen_at,
         status,
     });
-    Ok(decide(Facts { now: row.now, record, seat, newest, steps, job, predicted_freeze }))
+    Ok(decide(Facts { now: row.now, record, seat, newest, steps, job, no_landing, predicted_freeze }))
 }
 
 /// Landings, and starts, that something holds up, by host, at most `limit`.

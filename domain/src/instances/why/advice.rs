@@ -10,6 +10,7 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
     let from = newest.map_or(&facts.record.region, |it| &it.from);
     let to = newest.map_or(&facts.record.region, |it| &it.to);
     let on_box = facts.seat.as_ref().map_or_else(|| "its box".to_owned(), |seat| format!("box {}", seat.identity));
+    let unstick = format!("leasehold instance unstick {app} {host} --confirm {host} --reason …");
     Some(match code {
         "box_silent" => format!(
             "See whether the machine of {on_box} is up and reaches the database, and start its worker again with the same \
@@ -85,13 +86,12 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
         "child_hangs" => format!(
             "On the machine of {on_box}, see what the named process waits for and end it: it is never killed from here, \
              since what it has not written would be lost. The cut goes on by itself within seconds. Or take the cut back: \
-             `leasehold instance unstick {app} {host}`."
+             `{unstick}`."
         ),
         "tail_unproven" => format!(
             "See whether the object store of {from} answers {on_box}, and read litestream's log in instances/{host} of its \
              data folder. Nothing is deleted before the proof, which is tried again by itself. Where the \
-             database is damaged, or its replica cannot be renewed, take the cut back and mend it there: `leasehold instance \
-             unstick {app} {host}`."
+             database is damaged, or its replica cannot be renewed, take the cut back and mend it there: `{unstick}`."
         ),
         "tail_not_staged" => format!(
             "See who else writes to instances/{host} or moves/{host}: nobody may. It is tried again every few seconds."

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::ids::{NodeId, RegionCode};
-use crate::instances::RouteStatus;
 use crate::instances::moves::{Move, MoveStep};
 use crate::instances::record::Record;
+use crate::instances::{Refusal, RouteStatus};
 use crate::queue;
 
 /// Steps of the journal that an answer looks at: the newest.
@@ -90,6 +90,8 @@ pub struct Facts {
     pub steps: Vec<MoveStep>,
     /// The live job that carries out the move or the landing, and why it does not run.
     pub job: Option<(queue::Job, queue::why::Why)>,
+    /// Why its open move could not be landed now, as the door of its cut would refuse it.
+    pub no_landing: Option<Refusal>,
     /// How long the newest cuts between these two regions kept an instance from being served, the median.
     pub predicted_freeze: Option<Duration>,
 }

@@ -3,10 +3,9 @@
 use chrono::TimeDelta;
 
 use super::{Facts, Move, MoveState, Phase, Reason, advice, open};
+use crate::instances::Refusal;
 use crate::instances::moves::policy;
 
-/// What a ready move is held up by whose target could not land it: no cut is let happen then.
-const NO_LANDING: [&str; 2] = ["target_unarmed", policy::TARGET_CANNOT_HOST];
 /// How long a landing may take to delete its staging before somebody is told.
 const STAGING_TAKES: TimeDelta = TimeDelta::seconds(60);
 
@@ -111,9 +110,14 @@ fn ready(facts: &Facts, open: &Move) -> Reason {
         ),
         (Some(_) | None, _) => String::new(),
     };
-    if open.status.obstacle.as_ref().is_some_and(|held| NO_LANDING.contains(&held.code.as_str())) {
-        let message = format!("It is ready, and is not cut while {} could not land it.", open.to);
-        return Reason { since: open.ready_at, ..Reason::new("ready", message) };
+    if let Some(refusal) = &facts.no_landing {
+        let unarmed = matches!(refusal, Refusal::RegionUnarmed(_));
+        let code = if unarmed { "target_unarmed" } else { policy::TARGET_CANNOT_HOST };
+        // Where its box told so already, the advice stands there.
+        let told = open.status.obstacle.as_ref().is_some_and(|held| held.code == code);
+        let todo = advice::of(code, facts).filter(|_| !told);
+        let message = format!("It is ready, and its cut is refused for now: {refusal}.");
+        return Reason { since: open.ready_at, todo, ..Reason::new("ready", message) };
     }
     if open.cut_auto {
         let message = match over {

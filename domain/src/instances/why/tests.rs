@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::ids::{AppName, Host, InstanceId, Kind, MoveId, NodeId, QueueName, WorkerId};
+use crate::instances::Refusal;
 use crate::instances::moves::{RoundNumbers, Status};
 use crate::instances::record::{InstanceKind, RecordHeld};
 use crate::lease::Fence;
@@ -148,6 +149,7 @@ fn facts(newest: Option<Move>) -> Facts {
         newest,
         steps: Vec::new(),
         job: Some(job(JobState::Scheduled, 10, &["snoozed"])),
+        no_landing: None,
         predicted_freeze: None,
     }
 }
@@ -169,17 +171,25 @@ fn what_is_well_is_said_alone() {
 
 #[test]
 fn nobody_is_told_to_cut_towards_a_region_that_could_not_land_it() {
-    for (cut_auto, code, todo) in [
-        (false, "target_unarmed", "--armed"),
-        (true, "target_unarmed", "--armed"),
-        (true, "target_cannot_host", "Start the worker"),
+    let (unarmed, nobody) = (Refusal::RegionUnarmed(region("uk")), Refusal::RegionCannotHost(region("uk")));
+    let keyless = Refusal::RegionHoldsNoKey(region("uk"));
+    for (refusal, code, todo) in [
+        (unarmed, "target_unarmed", "--armed"),
+        (nobody, "target_cannot_host", "Start the worker"),
+        (keyless, "target_cannot_host", "node.config_key"),
     ] {
-        let mut held = Move { cut_auto, ..moving(MoveState::Ready) };
-        obstacle(code, code == "target_unarmed", -50, &mut held);
-        let told = decide(facts(Some(held))).reasons;
-        assert_eq!(told.iter().map(|it| it.code.as_str()).collect::<Vec<_>>(), [code, "ready"]);
-        assert!(told[0].todo.as_ref().is_some_and(|found| found.contains(todo)), "{told:?}");
-        assert!(told[1].todo.is_none() && told[1].message.contains("could not land it"), "{told:?}");
+        for cut_auto in [false, true] {
+            let ready = Move { cut_auto, ..moving(MoveState::Ready) };
+            let told = decide(Facts { no_landing: Some(refusal.clone()), ..facts(Some(ready.clone())) }).reasons;
+            assert_eq!(told.iter().map(|it| it.code.as_str()).collect::<Vec<_>>(), ["ready"]);
+            assert!(told[0].message.contains(&refusal.to_string()), "{told:?}");
+            assert!(told[0].todo.as_ref().is_some_and(|found| found.contains(todo)), "{told:?}");
+            let mut held = ready;
+            obstacle(code, false, -50, &mut held);
+            let told = decide(Facts { no_landing: Some(refusal.clone()), ..facts(Some(held)) }).reasons;
+            let advised: Vec<bool> = told.iter().map(|it| it.todo.is_some()).collect();
+            assert_eq!(advised, [true, false], "once: {told:?}");
+        }
     }
 }
 
