@@ -46,7 +46,7 @@ pub struct Instance {
     pub revision: i64,
     /// When it was created.
     pub created_at: DateTime<Utc>,
-    /// What holds its landing up, or its start.
+    /// What holds its landing up, or its start; or that nothing of what it writes is replicated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Obstacle>,
     /// The move in flight.

@@ -231,7 +231,7 @@ fn fields(instance: &Instance) -> Vec<(&'static str, String)> {
         lines.push(("ready at", moment(moving.ready_at)));
     }
     if let Some(held) = &instance.held {
-        lines.push(("landing held up by", moves::obstacle(held)));
+        lines.push(("held up by", moves::obstacle(held)));
         lines.push(("held up since", moment(held.since)));
     }
     lines

@@ -1,6 +1,6 @@
 //! What is wrong with an installation, found by looking at its database, and what to do about each of it.
 //!
-//! A check reads a few facts (`store`) and a pure function decides (`queue`, `server`). Nothing is changed. Each check
+//! A check reads a few facts (`store`) and a pure function decides (`queue`, `instances`, `server`). Nothing is changed. Each check
 //! runs in a read-only transaction of its own, each of whose statements may take ten seconds; it counts no further than a
 //! bound and says so where it stopped there. One that could not be made is told as such, and is no clean bill.
 //!
@@ -12,8 +12,10 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 
-use crate::db;
+use crate::instances::held_landings;
+use crate::{clock, db};
 
+mod instances;
 mod queue;
 mod server;
 mod store;
@@ -131,8 +133,10 @@ pub async fn examine(pool: &PgPool) -> Report {
     }
     if is_ours {
         examine_queue(pool, &mut report).await;
+        examine_instances(pool, &mut report).await;
     } else {
         report.leave_out("queue");
+        report.leave_out("instances");
     }
     report
 }
@@ -205,6 +209,16 @@ async fn examine_queue(pool: &PgPool, report: &mut Report) {
     report.add("partitions", looked);
     let looked = look(pool, async |conn| Ok(queue::late(store::late_day(conn).await?.as_ref()).into())).await;
     report.add("pruning", looked);
+}
+
+async fn examine_instances(pool: &PgPool, report: &mut Report) {
+    let looked = look(pool, async |conn| {
+        let most = u16::try_from(NAMED + 1).unwrap_or(u16::MAX);
+        let held = held_landings(conn, most).await?;
+        Ok(instances::held(&held, clock::now(conn).await?).into())
+    })
+    .await;
+    report.add("held_instances", looked);
 }
 
 /// Makes one check on a snapshot of its own, bounded in time.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sqlx::{Connection as _, PgConnection};
 
 use super::moves::Obstacle;
-use super::{Error, Refusal, RouteStatus, store};
+use super::{Error, Refusal, RouteStatus, config_key, store};
 use crate::audit::{self, Actor};
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
 use crate::{db, nodes};
@@ -33,8 +33,8 @@ pub struct BoxRoute {
 
 /// Tells edges where the child of a route answers; `None`: nowhere. Returns whether that is new.
 ///
-/// Only a route that serves has an address: one that was closed meanwhile gets none. One that answers is held up by nothing:
-/// the same write clears what [`note_start`] noted.
+/// Only a route that serves has an address: one that was closed meanwhile gets none. The start of one that answers is held up
+/// by nothing: the same write clears what [`note_start`] noted.
 ///
 /// # Errors
 /// Only the database's.
@@ -70,7 +70,26 @@ pub async fn note_start(
     host: &Host,
     obstacle: Option<&Obstacle>,
 ) -> Result<bool, sqlx::Error> {
-    store::hold(conn, (host, node), RouteStatus::Serving, obstacle).await
+    // What a start waits for is told before that nothing is replicated; that it waits for nothing says nothing of it.
+    let instead_of = obstacle.is_none().then_some(config_key::CODE);
+    store::hold(conn, (host, node), (RouteStatus::Serving, instead_of), obstacle).await
+}
+
+/// The stable code of an instance that is served, and whose writes no replica gets.
+pub const NOT_REPLICATED: &str = "not_replicated";
+
+/// Notes on a route that serves that its writes are not uploaded; `None`: they are. What holds the start up stays told. Returns
+/// whether that is new.
+///
+/// # Errors
+/// Only the database's.
+pub async fn note_replication(
+    conn: &mut PgConnection,
+    node: NodeId,
+    host: &Host,
+    obstacle: Option<&Obstacle>,
+) -> Result<bool, sqlx::Error> {
+    store::hold(conn, (host, node), (RouteStatus::Serving, Some(NOT_REPLICATED)), obstacle).await
 }
 
 /// Parks an instance, or lets it run again. Returns its region; a record that is so already is left alone.

@@ -60,7 +60,7 @@ pub async fn hand_on(
         if !tried.contains(&node) {
             tried.push(node);
         }
-        store::hold(tx, (host, node), RouteStatus::Landing, Some(obstacle)).await?;
+        store::hold(tx, (host, node), (RouteStatus::Landing, None), Some(obstacle)).await?;
         let mut next = None;
         // A record that went elsewhere meanwhile is nobody's here: the next look says so.
         if let Some(region) = region.filter(|own| place.is_some_and(|place| place.region == *own)) {

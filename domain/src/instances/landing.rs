@@ -209,7 +209,7 @@ pub async fn hold(
     obstacle: Option<&Obstacle>,
 ) -> Result<(), Error> {
     queue::fenced(conn, lease, async |tx| {
-        store::hold(tx, (host, node), RouteStatus::Landing, obstacle).await?;
+        store::hold(tx, (host, node), (RouteStatus::Landing, None), obstacle).await?;
         Ok(())
     })
     .await

@@ -40,7 +40,9 @@ pub mod source;
 mod store;
 pub mod why;
 
-pub use boxes::{BoxRoute, box_routes, may_start, note_start, publish_address, set_parked};
+pub use boxes::{
+    BoxRoute, NOT_REPLICATED, box_routes, may_start, note_replication, note_start, publish_address, set_parked,
+};
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use environment::set_environment;
 pub use landing::{Landfall, Landing, land, requeue_landings};

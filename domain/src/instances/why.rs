@@ -81,14 +81,15 @@ pub struct Why {
     pub reasons: Vec<Reason>,
 }
 
-/// A landing that something holds up, or the start of what has landed.
+/// A landing that something holds up, or what is wrong with an instance that has landed: its child does not start, or nothing
+/// of what it writes is replicated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldLanding {
     /// The record's application.
     pub app: AppName,
-    /// Its host, which nobody serves meanwhile.
+    /// Its host.
     pub host: Host,
-    /// Whether it has landed, and its child does not start.
+    /// Whether it has landed.
     pub landed: bool,
     /// Its region.
     pub region: RegionCode,

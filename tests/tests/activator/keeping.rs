@@ -9,11 +9,12 @@ use domain::nodes::{self, Bucket, NodeSpec, RegionSpec};
 use tests::db::Database;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use workers::activator::{Identity, identity_in, keep};
+use workers::activator::{Identity, Settings, identity_in, keep};
 
 use crate::rig::{Rig, host, rows, told};
 
 mod keys;
+mod replication;
 
 /// Longest wait for what the loop does within seconds.
 const SOON: Duration = Duration::from_secs(20);
@@ -29,7 +30,15 @@ struct Kept {
 
 impl Kept {
     async fn start() -> Self {
-        let rig = Rig::with(|settings| settings.start_limit = Duration::from_secs(4)).await;
+        Self::start_with(|_| {}).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
+        let rig = Rig::with(|settings| {
+            settings.start_limit = Duration::from_secs(4);
+            change(settings);
+        })
+        .await;
         let db = Database::start().await;
         let mut conn = db.session().await;
         for code in ["eu", "uk"] {
@@ -92,6 +101,13 @@ impl Kept {
     async fn address(&self, host: &Host) -> Option<String> {
         let sql = "select address from routes where host = $1";
         sqlx::query_scalar(sql).bind(host.as_str()).fetch_one(self.db.pool()).await.expect("a route")
+    }
+
+    /// What is said of what is wrong with it.
+    async fn held(&self, host: &Host) -> Option<serde_json::Value> {
+        let sql = "select held from routes where host = $1";
+        let found = sqlx::query_scalar::<_, Option<serde_json::Value>>(sql).bind(host.as_str());
+        found.fetch_one(self.db.pool()).await.expect("a route")
     }
 
     /// Waits until edges are told where the child answers, and it does.

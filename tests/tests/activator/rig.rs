@@ -68,6 +68,31 @@ impl Rig {
         self.folder.path().join("instances").join(host.as_str()).join(name)
     }
 
+    /// Damages the newest file that litestream has of its own on this box; it is down.
+    pub fn damage_newest_own(&self, host: &Host) {
+        let newest = self.own_files(host).pop().expect("a file");
+        let mut bytes = std::fs::read(&newest).expect("the file");
+        let middle = bytes.len() / 2;
+        bytes[middle..].fill(0);
+        std::fs::write(&newest, bytes).expect("damaged");
+    }
+
+    /// litestream's own raw files, oldest first; none before it began.
+    pub fn own_files(&self, host: &Host) -> Vec<PathBuf> {
+        let folder = std::fs::read_dir(self.path(host, ".app.db-litestream/ltx/0"));
+        let mut files: Vec<_> = folder.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect();
+        files.sort();
+        files
+    }
+
+    /// The tail is proven, and what is restored of it has every row. The child is down.
+    pub async fn proves_every_row(&self, host: &Host) {
+        let tail = self.activator.prove_tail(host).await.expect("a proof");
+        let restored = self.activator.restore(host, &format!("instances/{host}"), &tail.txid).await.expect("restore");
+        assert_eq!((&restored.sha256, restored.size), (&tail.sha256, tail.size));
+        assert_eq!(rows(&restored.path), rows(&self.path(host, "app.db")));
+    }
+
     /// Keys of the replica.
     pub fn replica(&self, host: &Host) -> Vec<String> {
         self.server.objects().keys(BUCKET, &format!("instances/{host}/"))

@@ -173,7 +173,7 @@ async fn why_tells_the_first_thing_to_act_on_first_and_park_and_wake_say_what_fo
     assert!(silent.is_some() && held.is_some() && silent < held, "{why}");
     assert!(why.contains("  -> See whether the machine of box box-eu is up"), "{why}");
     let shown = cli.run(&["instance", "show", APP, HOST]).await.out;
-    assert!(shown.contains("landing held up by") && shown.contains("cannot_restore"), "{shown}");
+    assert!(shown.contains("held up by") && shown.contains("cannot_restore"), "{shown}");
     let whole = cli.json(&["instance", "why", APP, HOST]).await;
     assert_eq!((&whole["phase"], &whole["reasons"][0]["permanent"]), (&json!("landing"), &json!(true)));
 }

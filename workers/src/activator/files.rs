@@ -35,9 +35,14 @@ impl Files {
         DATABASE.map(|name| self.folder.join(name))
     }
 
+    /// All that litestream knows of the database.
+    pub(super) fn of_litestream(&self) -> PathBuf {
+        self.folder.join(LITESTREAM_STATE)
+    }
+
     /// litestream's own copy of a raw object.
     pub(super) fn raw(&self, name: &str) -> PathBuf {
-        self.folder.join(LITESTREAM_STATE).join("ltx/0").join(name)
+        self.of_litestream().join("ltx/0").join(name)
     }
 
     pub(super) fn child(&self) -> PathBuf {

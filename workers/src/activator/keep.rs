@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{Action, Backoff, Here, reconcile};
 use super::start::CONNECT_LIMIT;
+use super::watch::watch;
 use super::{Activator, Error};
 use crate::chain::chain;
 
@@ -68,9 +69,14 @@ struct Keeper {
     here: BTreeMap<Host, Here>,
 }
 
-/// Keeps what runs here as the routes of the box say, until told to stop. An outage of the database is logged once, and
-/// its end; meanwhile everything stays as it is.
+/// Keeps what runs here as the routes of the box say, and tells which of it is not replicated, until told to stop.
 pub async fn keep(pool: PgPool, node: NodeId, activator: Activator, stop: CancellationToken) {
+    let watching = watch(pool.clone(), node, activator.clone(), stop.clone());
+    tokio::join!(keep_running(pool, node, activator, stop), watching);
+}
+
+/// An outage of the database is logged once, and its end; meanwhile everything stays as it is.
+async fn keep_running(pool: PgPool, node: NodeId, activator: Activator, stop: CancellationToken) {
     let region = activator.inner.settings.region.clone();
     let mut keeper = Keeper {
         pool,

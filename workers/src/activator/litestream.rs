@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use super::files::Files;
 use super::process::{self, Detached, Exits, Life, NoEnd, POLL};
 use super::record::Ended;
 use super::settings::{ReplicaCredentials, Settings};
-use super::{Error, Role};
+use super::{Error, Role, control};
 use crate::objects::Credentials;
 
 /// The control socket, by its name alone: every process that uses it stands in its folder, since the whole path of a
@@ -32,12 +33,14 @@ const WHOLE: &str = "replicate, the whole database at once";
 const WHOLE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the daemon may take until its socket answers.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long the daemon may take to end: it tries for 30 s to save the tail.
+/// How long the daemon may take to end: it tries to save the tail, for [`Settings::sync_limit`].
 const STOP_LIMIT: Duration = Duration::from_secs(45);
 /// How long one upload of everything missing may take: litestream has no limit of its own here.
 const ONCE_LIMIT: Duration = Duration::from_secs(30);
 /// How long a question to the local state may take.
 const LOCAL_LIMIT: Duration = Duration::from_secs(30);
+/// How long an answer of the daemon about itself may take.
+const CONTROL_LIMIT: Duration = Duration::from_secs(2);
 /// What a command with a limit of its own gets on top.
 const GRACE: Duration = Duration::from_secs(5);
 /// How much of what a command said a message carries, characters.
@@ -122,9 +125,19 @@ impl Litestream<'_> {
 
     /// Whether the socket takes a connection, through a path that always fits.
     fn answers(&self) -> bool {
-        use std::os::fd::AsRawFd as _;
         let Ok(folder) = std::fs::File::open(&self.files.folder) else { return false };
-        UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd())).is_ok()
+        UnixStream::connect(control::address(&folder, SOCKET)).is_ok()
+    }
+
+    /// When the daemon says that everything was uploaded last, in its own words; `None` where nothing ever was.
+    pub(super) async fn last_upload(&self) -> Result<Option<String>, Error> {
+        let answer = tokio::time::timeout(CONTROL_LIMIT, control::get(&self.files.folder, SOCKET, "/list")).await;
+        let answer = answer.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)));
+        let answer = answer.map_err(|source| self.failed("list", &source.to_string()))?;
+        let list: serde_json::Value =
+            serde_json::from_slice(&answer).map_err(|_| self.failed("list", &String::from_utf8_lossy(&answer)))?;
+        // One daemon has one database.
+        Ok(list.pointer("/databases/0/last_sync_at").and_then(serde_json::Value::as_str).map(str::to_owned))
     }
 
     /// Makes the daemon upload everything, and returns when it says that S3 has it.
@@ -223,6 +236,7 @@ impl Litestream<'_> {
         let mut config = json!({
             "socket": { "enabled": true, "path": SOCKET, "permissions": 0o600 },
             "dbs": [{ "path": self.files.database(), "replica": replica }],
+            "shutdown-sync-timeout": text(self.settings.sync_limit),
         });
         if let Some(interval) = pace.compaction_interval {
             config["levels"] = json!([{ "interval": text(interval) }]);

@@ -17,6 +17,7 @@
 //! Object bytes: litestream reads and writes the replica, this program lists it.
 
 mod check;
+mod control;
 mod data;
 mod detach;
 mod durable;
@@ -25,12 +26,14 @@ mod files;
 mod identity;
 mod keep;
 mod litestream;
+mod mend;
 mod process;
 mod reconcile;
 mod record;
 mod settings;
 mod start;
 mod tail;
+mod watch;
 
 pub use check::Damage;
 pub use data::{Purged, Restored};

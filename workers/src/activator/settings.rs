@@ -43,6 +43,8 @@ pub struct Settings {
     pub sync_limit: Duration,
     /// How long a restore may take.
     pub restore_limit: Duration,
+    /// How long litestream may have uploaded nothing of a child that runs before that is told.
+    pub unreplicated_after: Duration,
     /// How fast litestream works.
     pub pace: Pace,
 }
@@ -107,6 +109,7 @@ impl Settings {
             start_limit: Duration::from_secs(30),
             sync_limit: Duration::from_secs(20),
             restore_limit: Duration::from_secs(900),
+            unreplicated_after: Duration::from_secs(60),
             pace: Pace::default(),
         }
     }

@@ -57,7 +57,14 @@ impl Activator {
         let litestream = self.litestream(host, &files);
         litestream.replicate().await?;
         crate::failpoint::hit("activator.before_sync", host.as_str()).await;
-        let synced = litestream.sync().await?;
+        let synced = match litestream.sync().await {
+            Err(error) if error.is_of_own_files() => {
+                self.forget(host).await?;
+                litestream.replicate().await?;
+                litestream.sync().await?
+            }
+            synced => synced?,
+        };
         if synced.txid != synced.replica_txid || synced.txid == 0 {
             let (here, there) = (Txid(synced.txid), Txid(synced.replica_txid));
             return Err(self.behind(host, format!("litestream is at {here} here and at {there} there")));

@@ -1,5 +1,6 @@
 //! What a move or a landing says of those who must act.
 
+use domain::instances::NOT_REPLICATED;
 use domain::instances::moves::Move;
 use domain::instances::why::HeldLanding;
 
@@ -18,8 +19,19 @@ pub(super) fn row(m: &Move) -> Option<Row> {
     })
 }
 
-/// A landing, or a start, that is held up is an instance that nobody serves.
+/// A landing, or a start, that is held up is an instance that nobody serves; one that is not replicated would be lost with its
+/// box.
 pub(super) fn landing(it: &HeldLanding) -> Row {
+    let link = Some((instance::address(it.app.as_str(), it.host.as_str()), "What to do".to_owned()));
+    if it.held.code == NOT_REPLICATED {
+        return Row {
+            severity: Severity::Problem,
+            title: format!("{} in {} is not replicated: {}", it.host, it.region, it.held.message),
+            text: format!("It is served, and what it writes would be lost with its box ({}).", it.held.code),
+            since: Some(it.held.since),
+            link,
+        };
+    }
     let (severity, text) = if it.held.permanent {
         (Severity::Problem, "Nobody serves it, and somebody must act before it goes on")
     } else {
@@ -31,6 +43,6 @@ pub(super) fn landing(it: &HeldLanding) -> Row {
         title: format!("The {what} of {} in {} is held up: {}", it.host, it.region, it.held.message),
         text: format!("{text} ({}).", it.held.code),
         since: Some(it.held.since),
-        link: Some((instance::address(it.app.as_str(), it.host.as_str()), "What to do".to_owned())),
+        link,
     }
 }

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use crate::ids::{AppName, Host, InstanceId, NodeId, RegionCode};
-use crate::instances::boxes::BoxRoute;
+use crate::instances::boxes::{BoxRoute, NOT_REPLICATED};
 
 /// Every route of a box, by host. All of them, or an error: a part would look like routes that are gone (M-122).
 ///
@@ -84,17 +84,19 @@ pub(in crate::instances) async fn publish(
         r#"
         update routes
            set address = $3,
-               -- What answers waits for nothing. In the same write: a worker that dies behind it leaves nothing to clear.
-               held = case when $3::text is null then held end,
-               held_since = case when $3::text is null then held_since end
+               -- What answers waits for nothing, whether it is replicated or not. In the same write: a worker that dies
+               -- behind it leaves nothing to clear.
+               held = case when $3::text is null or held ->> 'code' = $4 then held end,
+               held_since = case when $3::text is null or held ->> 'code' = $4 then held_since end
          where host = $2
            and node_id = $1
            and status = 'serving'
-           and (address is distinct from $3 or $3::text is not null and held is not null)
+           and (address is distinct from $3 or $3::text is not null and held ->> 'code' <> $4)
         "#,
         node.0,
         host.as_str(),
         address,
+        NOT_REPLICATED,
     )
     .execute(conn)
     .await?;

@@ -264,12 +264,14 @@ pub async fn edges(conn: &mut PgConnection, code: &RegionCode) -> Result<Option<
 /// Notes on a box's route what holds it up, `None` clears it; since when is kept while the code is the same. Returns whether
 /// that is new.
 ///
+/// With a code, only what has that code, or nothing, is replaced.
+///
 /// What is parked does not start, so nothing holds its start up. The record is locked before that is asked: whoever parks it
 /// is waited for, or waits.
 pub(super) async fn hold(
     conn: &mut PgConnection,
     (host, node): (&Host, NodeId),
-    status: RouteStatus,
+    (status, instead_of): (RouteStatus, Option<&str>),
     obstacle: Option<&Obstacle>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
@@ -294,11 +296,13 @@ pub(super) async fn hold(
            and r.node_id = $1
            and r.status = $4
            and r.held is distinct from $3
+           and ($5::text is null or r.held is null or r.held ->> 'code' = $5)
         "#,
         node.0,
         host.as_str(),
         obstacle.map(|obstacle| serde_json::json!(obstacle)),
         status.as_str(),
+        instead_of,
     )
     .execute(conn)
     .await?;

@@ -2,6 +2,7 @@
 
 use super::Facts;
 use crate::ids::RegionCode;
+use crate::instances::NOT_REPLICATED;
 
 /// What to do about a code; `None` where nothing is to be done, or nobody knows better than the sentence itself.
 pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
@@ -12,6 +13,12 @@ pub(super) fn of(code: &str, facts: &Facts) -> Option<String> {
     let on_box = facts.seat.as_ref().map_or_else(|| "its box".to_owned(), |seat| format!("box {}", seat.identity));
     let unstick = format!("leasehold instance unstick {app} {host} --confirm {host} --reason …");
     Some(match code {
+        NOT_REPLICATED => format!(
+            "See whether the object store of {} answers {on_box}, and read litestream's log in instances/{host} of its data \
+             folder. Until it replicates again, what is written is on the disk of {on_box} alone: a cut waits for it, and a \
+             machine that is lost takes it along.",
+            facts.record.region
+        ),
         "box_silent" => format!(
             "See whether the machine of {on_box} is up and reaches the database, and start its worker again with the same \
              `--node` and data folder: it goes on where it was. Nothing else may serve the instance meanwhile."

@@ -6,14 +6,14 @@ use crate::clock::Timestamp;
 use crate::ids::{NodeId, RegionCode};
 use crate::instances::moves::{Move, MoveStep};
 use crate::instances::record::Record;
-use crate::instances::{Refusal, RouteStatus};
+use crate::instances::{NOT_REPLICATED, Refusal, RouteStatus};
 use crate::queue;
 
 /// Steps of the journal that an answer looks at: the newest.
 pub const STEPS: u16 = 20;
 
 /// Every code by which a box says what holds a move, a cut, an abort or a landing up. Newer boxes may know more.
-pub const OBSTACLES: [&str; 52] = [
+pub const OBSTACLES: [&str; 53] = [
     // Rounds.
     "busy",
     "source_empty",
@@ -59,6 +59,8 @@ pub const OBSTACLES: [&str; 52] = [
     "staging_not_empty",
     // The landing, and each start.
     "config_key",
+    // While it is served.
+    NOT_REPLICATED,
     // The landing.
     "store_unreadable",
     "staging_missing",

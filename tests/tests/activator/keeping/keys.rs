@@ -17,13 +17,6 @@ impl Kept {
         self.place(name, env).await
     }
 
-    /// What is said to hold its start up.
-    async fn held(&self, host: &Host) -> Option<serde_json::Value> {
-        let sql = "select held from routes where host = $1";
-        let found = sqlx::query_scalar::<_, Option<serde_json::Value>>(sql).bind(host.as_str());
-        found.fetch_one(self.db.pool()).await.expect("a route")
-    }
-
     async fn until_held(&self, host: &Host) {
         tests::wait::until("it says why", SOON, || self.held(host)).await;
     }

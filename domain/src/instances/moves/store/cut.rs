@@ -73,7 +73,9 @@ pub(in crate::instances::moves) async fn close_route(
     let done = sqlx::query!(
         r#"
         update routes
-           set status = 'moving', address = null
+           set status = 'moving', address = null,
+               -- Nothing is to start here any more, and the cut itself proves what is replicated.
+               held = null, held_since = null
          where host = $1
            and node_id = $2
            and status = 'serving'

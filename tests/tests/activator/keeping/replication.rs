@@ -1,0 +1,95 @@
+//! Whether what is served is replicated, and what the record's page is told of it.
+
+use std::time::Duration;
+
+use domain::instances::moves::Obstacle;
+use domain::instances::{self, NOT_REPLICATED, config_key};
+use sandbox::s3::{Fault, Rule};
+
+use super::{Kept, SOON};
+
+/// litestream's own pauses between two tries grow while the store is away.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The store takes nothing of one instance: its child goes on, and whoever looks is told, until everything is there.
+#[tokio::test]
+async fn an_instance_whose_writes_are_not_uploaded_is_told_until_they_are() {
+    let mut kept = Kept::start_with(|settings| settings.unreplicated_after = Duration::from_secs(2)).await;
+    let (alone, other) =
+        (kept.place("alone.example", &[("TENANT_WRITES", "1")]).await, kept.place("other.example", &[]).await);
+    kept.until_served(&alone).await;
+    kept.until_served(&other).await;
+    kept.rig.until_rows(&alone, 10).await;
+    let faults = kept.rig.server.faults();
+    let rule = faults.add(Rule::on("*", Fault::Disconnect).key(alone.as_str()));
+    tests::wait::until("it says so", SOON, || async {
+        let held = kept.held(&alone).await?;
+        let told = held["message"].as_str().is_some_and(|told| told.contains("was uploaded for 2 s"));
+        (told && held["code"] == NOT_REPLICATED && held["permanent"] == false).then_some(())
+    })
+    .await;
+    assert!(kept.address(&alone).await.is_some(), "it serves on");
+    kept.restart().await;
+    kept.until_served(&alone).await;
+    assert!(kept.held(&alone).await.is_some(), "that it answers takes nothing back");
+    assert_eq!(kept.held(&other).await, None);
+    faults.remove(rule);
+    tests::wait::until("it is taken back", PATIENCE, || async { kept.held(&alone).await.is_none().then_some(()) })
+        .await;
+    assert!(!kept.rig.replica(&alone).is_empty());
+}
+
+/// What holds a start up stands before that nothing is replicated, and neither is taken back by the other's end.
+#[tokio::test]
+async fn a_start_that_waits_and_a_replica_that_stands_still_are_told_apart() {
+    let mut kept = Kept::start().await;
+    let host = kept.place("both.example", &[]).await;
+    kept.until_served(&host).await;
+    kept.end().await;
+    let waits = Obstacle::lasting(config_key::CODE, "its child does not start");
+    let stands = Obstacle::passing(NOT_REPLICATED, "nothing was uploaded");
+    let code = async || kept.held(&host).await.map(|held| held["code"].as_str().expect("a code").to_owned());
+    let mut conn = kept.db.session().await;
+    let node = kept.node;
+    assert!(instances::note_replication(&mut conn, node, &host, Some(&stands)).await.expect("noted"));
+    instances::note_start(&mut conn, node, &host, None).await.expect("noted");
+    assert_eq!(
+        code().await.as_deref(),
+        Some(NOT_REPLICATED),
+        "that nothing holds a start up says nothing of the replica"
+    );
+    instances::publish_address(&mut conn, node, &host, Some("127.0.0.1:1")).await.expect("told");
+    assert_eq!(code().await.as_deref(), Some(NOT_REPLICATED), "and neither does an answer");
+    assert!(instances::note_start(&mut conn, node, &host, Some(&waits)).await.expect("noted"));
+    assert_eq!(code().await.as_deref(), Some(config_key::CODE));
+    for told in [Some(&stands), None] {
+        assert!(
+            !instances::note_replication(&mut conn, node, &host, told).await.expect("left"),
+            "the start comes first"
+        );
+    }
+    instances::publish_address(&mut conn, node, &host, Some("127.0.0.1:2")).await.expect("told");
+    assert_eq!(code().await, None, "what answers has started");
+}
+
+/// A file of litestream's own was damaged while the box was down: without a mend nothing is uploaded any more, and a cut
+/// waits for ever.
+#[tokio::test]
+async fn a_litestream_that_begins_with_a_damaged_file_of_its_own_uploads_the_database_anew() {
+    let mut kept = Kept::start_with(|settings| settings.unreplicated_after = Duration::from_secs(2)).await;
+    let host = kept.place("mended.example", &[("TENANT_WRITES", "1")]).await;
+    kept.until_served(&host).await;
+    kept.rig.until_rows(&host, 30).await;
+    kept.end().await;
+    kept.rig.activator.stop(&host).await.expect("stop");
+    kept.rig.damage_newest_own(&host);
+    kept.restart().await;
+    let child = kept.until_served(&host).await;
+    let before = kept.rig.replica(&host);
+    tests::wait::until("an upload", PATIENCE, || async { (kept.rig.replica(&host) != before).then_some(()) }).await;
+    tests::wait::until("it is taken back", SOON, || async { kept.held(&host).await.is_none().then_some(()) }).await;
+    assert_eq!(kept.identity(&host), child, "the child goes on meanwhile");
+    kept.end().await;
+    kept.rig.activator.stop_child(&host).await.expect("stop");
+    kept.rig.proves_every_row(&host).await;
+}
