@@ -144,6 +144,9 @@ async fn a_renewal_of_a_replica_that_dies_at_any_point_is_made_again() {
         go_on(&fleet, &fleet.eu).await;
         go_on(&fleet, &fleet.uk).await;
         assert_moved(&fleet, id, acknowledged, point).await;
+        let journal = fleet.journal(id).await;
+        let proven = journal.iter().rfind(|step| step.step == "prove_tail").expect("journalled");
+        assert!(proven.evidence["renewed"].is_string(), "{point}: it says what was wrong, whoever found it");
     }
 }
 

@@ -155,7 +155,17 @@ async fn a_child_that_does_not_end_blocks_the_cut_visibly_and_nothing_is_lost() 
 /// uploaded anew.
 /// Returns what was wrong, where it was renewed.
 async fn a_cut_survives(damage: impl FnOnce(&Objects, Vec<String>)) -> Option<String> {
-    let fleet = Fleet::writing().await;
+    let fleet = Fleet::start_with(|config| {
+        let mut config = acting(config);
+        let settings = config.activator.as_mut().expect("it runs instances");
+        // What travels along is met by the target's litestream at its next compaction.
+        settings.pace.compaction_interval =
+            (config.region.as_str() == "uk").then_some(std::time::Duration::from_secs(1));
+        config
+    })
+    .await;
+    fleet.place_with(&[("TENANT_WRITES", "1")]).await;
+    fleet.until_rows(&fleet.eu, 30).await;
     let id = fleet.make_ready().await;
     let objects = fleet.s3.objects();
     damage(&objects, objects.keys("eu-data", &format!("instances/{HOST}/")));
@@ -167,6 +177,14 @@ async fn a_cut_survives(damage: impl FnOnce(&Objects, Vec<String>)) -> Option<St
     let renewed = proven.evidence["renewed"].as_str().map(str::to_owned);
     assert_eq!(fleet.run(&fleet.uk).await.result()["landed"], true);
     assert!(rows_of(&fleet.database(&fleet.uk)).is_some_and(|there| there >= rows));
+    let tail = fleet.read_move(id).await.tail.expect("it was proven").txid;
+    tests::wait::until("what is written there is compacted", crate::acting::PATIENCE, || async {
+        let keys = objects.keys("uk-data", &format!("instances/{HOST}/0001/"));
+        let end =
+            |key: &String| key.rsplit_once('-').is_some_and(|(_, end)| end.trim_end_matches(".ltx") > tail.as_str());
+        keys.iter().any(end).then_some(())
+    })
+    .await;
     // litestream reads the newest object when it begins beside a restored database.
     let there = activator(&fleet.uk);
     there.stop_child(&host(HOST)).await.expect("it stops");
@@ -211,6 +229,13 @@ async fn a_newest_raw_object_that_is_damaged_below_another_level_is_found_before
     activator(&fleet.eu).stop_child(&host(HOST)).await.expect("it stops");
     let objects = fleet.s3.objects();
     let prefix = format!("instances/{HOST}/");
+    let (here, from) = (rows_of(&fleet.database(&fleet.eu)), prefix.trim_end_matches('/'));
+    tests::wait::until("all is uploaded: no other raw object comes", crate::acting::PATIENCE, || async {
+        let newest = activator(&fleet.eu).newest(&host(HOST), from).await.ok()?;
+        let restored = activator(&fleet.eu).restore(&host(HOST), from, &newest).await.ok()?;
+        (rows_of(&restored.path) == here).then_some(())
+    })
+    .await;
     // What a restore reads in place of the newest raw object: one of another level that ends with the same transaction.
     let covered = |keys: &[String]| {
         let end = |key: &String| key.rsplit_once('-').map(|(_, end)| end.to_owned());

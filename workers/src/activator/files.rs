@@ -8,9 +8,11 @@ use super::Error;
 
 /// What belongs to the database, in the order in which it is removed: what is left after a cut never looks like a
 /// database that lost its log.
-const DATABASE: [&str; 5] = ["app.db", "app.db-wal", "app.db-shm", "app.db-journal", LITESTREAM_STATE];
+const DATABASE: [&str; 6] = ["app.db", "app.db-wal", "app.db-shm", "app.db-journal", LITESTREAM_STATE, WHOLE];
 /// What litestream knows of the database.
 const LITESTREAM_STATE: &str = ".app.db-litestream";
+/// From where on its replica is whole.
+const WHOLE: &str = "app.db-whole.json";
 
 /// The folder of one host. A host is a name without slashes, so no folder lies in another.
 #[derive(Debug, Clone)]
@@ -31,7 +33,7 @@ impl Files {
         self.folder.join("app.db")
     }
 
-    pub(super) fn of_database(&self) -> [PathBuf; 5] {
+    pub(super) fn of_database(&self) -> [PathBuf; 6] {
         DATABASE.map(|name| self.folder.join(name))
     }
 
@@ -43,6 +45,11 @@ impl Files {
     /// litestream's own copy of a raw object.
     pub(super) fn raw(&self, name: &str) -> PathBuf {
         self.of_litestream().join("ltx/0").join(name)
+    }
+
+    /// From where on the replica is whole, where it was renewed.
+    pub(super) fn whole(&self) -> PathBuf {
+        self.folder.join(WHOLE)
     }
 
     pub(super) fn child(&self) -> PathBuf {

@@ -30,6 +30,7 @@ mod mend;
 mod process;
 mod reconcile;
 mod record;
+mod rehearsal;
 mod settings;
 mod start;
 mod tail;
@@ -43,9 +44,9 @@ pub use identity::Identity;
 pub use keep::keep;
 pub use reconcile::{Action, Backoff, Here, reconcile};
 pub use record::{Ended, identity_in, started_below};
+pub use rehearsal::Rehearsed;
 pub use settings::{Pace, ReplicaCredentials, Settings};
 pub use start::Started;
-pub use tail::Rehearsed;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

@@ -8,38 +8,17 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::time::Duration;
 
 use domain::ids::Host;
 use domain::instances::moves::Tail;
-use domain::instances::plan::{KeyPlace, KeyRule, Level, ReplicaKey, Txid};
+use domain::instances::plan::{KeyPlace, KeyRule, ReplicaKey, Txid};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest as _, Sha256};
 
-use super::litestream::{Checks, Litestream};
 use super::{Activator, Error, durable};
 
-/// How often a listing is asked whether a whole database is uploaded.
-const SNAPSHOT_POLL: Duration = Duration::from_millis(250);
 /// How much of a file is read at once.
 const CHUNK: usize = 1 << 20;
-
-/// What a rehearsal proved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rehearsed {
-    /// The database, and its replica.
-    pub tail: Tail,
-    /// How the replica differed before it was uploaded anew; `None` where it was right.
-    pub renewed: Option<String>,
-}
-
-/// A replica beside its database.
-enum Compared {
-    /// It is the database, and this is the proof.
-    Same(Tail),
-    /// How it differs.
-    Differs(String),
-}
 
 impl Activator {
     /// Proves that the replica of a host carries its database up to the last transaction. The child must be down; no
@@ -90,11 +69,7 @@ impl Activator {
         Ok(Tail { txid, sha256, size })
     }
 
-    fn broken(&self, host: &Host, why: String) -> Error {
-        Error::Broken { host: host.clone(), why }
-    }
-
-    fn behind(&self, host: &Host, why: String) -> Error {
+    pub(super) fn behind(&self, host: &Host, why: String) -> Error {
         Error::Tail { host: host.clone(), why }
     }
 
@@ -110,126 +85,6 @@ impl Activator {
         let restored = self.restore(host, &prefix, &txid).await?;
         durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
         Ok(Tail { txid, sha256: restored.sha256, size: restored.size })
-    }
-
-    /// As [`Activator::prove_tail`], and then restores the replica at that transaction beside the database, which is checked
-    /// whole, and compares: an object that was damaged long ago is found while the database is still here.
-    ///
-    /// A replica that has a hole, does not restore, or restores to another file is renewed and proven again. The last happens
-    /// to replicas that are whole by their own measure: litestream takes no lock between reading SQLite's log and its
-    /// checkpoint (<https://github.com/benbjohnson/litestream/pull/1337>).
-    ///
-    /// # Errors
-    /// As [`Activator::prove_tail`]; [`Error::Broken`] for a database that is damaged, and a replica that is not its database
-    /// also after it was renewed.
-    pub async fn rehearse(&self, host: &Host) -> Result<Rehearsed, Error> {
-        let differs = match self.compare(host).await? {
-            Compared::Same(tail) => return Ok(Rehearsed { tail, renewed: None }),
-            Compared::Differs(differs) => differs,
-        };
-        crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
-        self.renew(host).await?;
-        match self.compare(host).await? {
-            Compared::Same(tail) => Ok(Rehearsed { tail, renewed: Some(differs) }),
-            Compared::Differs(still) => {
-                Err(self.broken(host, format!("{differs}; the whole database is uploaded anew, and {still}")))
-            }
-        }
-    }
-
-    async fn compare(&self, host: &Host) -> Result<Compared, Error> {
-        let proven = match self.prove_tail(host).await {
-            Err(hole @ Error::Hole { .. }) => Compared::Differs(hole.to_string()),
-            proven => Compared::Same(proven?),
-        };
-        if let Err(damage) = self.check(host).await? {
-            return Err(self.broken(host, format!("the database itself is damaged: {}", damage.0)));
-        }
-        let Compared::Same(tail) = proven else { return Ok(proven) };
-        let differs = match self.differs(host, &tail).await? {
-            None => self.newest_differs(host).await?,
-            differs => differs,
-        };
-        Ok(differs.map_or(Compared::Same(tail), Compared::Differs))
-    }
-
-    /// How the newest raw object differs from litestream's own copy of it. A restore may read a higher level in its place, and
-    /// litestream reads it when it begins beside a restored database: damaged, it would never replicate there.
-    async fn newest_differs(&self, host: &Host) -> Result<Option<String>, Error> {
-        let (own, prefix) = (&self.inner.own, format!("instances/{host}/"));
-        let raw = self.replica_at(host, &prefix, &Level::RAW.prefix()).await?;
-        let Some(newest) = raw.into_iter().max_by_key(|key| key.max) else {
-            return Ok(Some("it has no raw object, with which litestream begins elsewhere".to_owned()));
-        };
-        let key = format!("{prefix}{}{}", Level::RAW.prefix(), newest.name());
-        let there = own.store.digest(&own.bucket, &key, self.inner.settings.restore_limit).await;
-        let there = there.map_err(|source| Error::Listing { host: host.clone(), source })?;
-        let path = self.files(host).raw(&newest.name());
-        let read = path.clone();
-        let here = tokio::task::spawn_blocking(move || digest(&read)).await;
-        let here = match here.map_err(|error| Error::File { path: path.clone(), source: io::Error::other(error) })? {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Some(format!("{key} is not on this box")));
-            }
-            here => here.map_err(Error::file(&path))?,
-        };
-        Ok((here != there).then(|| format!("{key} is not what litestream has here of it")))
-    }
-
-    /// Has litestream upload the whole database, which nobody writes, as an object of its own: what is restored from now on
-    /// reads no older one. No litestream runs afterwards.
-    async fn renew(&self, host: &Host) -> Result<(), Error> {
-        let _mutex = self.lock(host).await;
-        self.refuse_child(host)?;
-        let files = self.files(host);
-        let litestream = self.litestream(host, &files);
-        litestream.end().await?;
-        // Without a log of SQLite's, litestream begins with a transaction of its own, which no object of before can cover.
-        let (database, name) = (files.database(), host.clone());
-        let emptied = tokio::task::spawn_blocking(move || checkpoint(&database, &name)).await;
-        emptied.map_err(|error| Error::File { path: files.database(), source: io::Error::other(error) })??;
-        let uploaded = self.snapshot(host, &litestream).await;
-        // What goes wrong leaves no daemon that uploads the database again and again.
-        litestream.end().await?;
-        uploaded
-    }
-
-    async fn snapshot(&self, host: &Host, litestream: &Litestream<'_>) -> Result<(), Error> {
-        litestream.replicate_whole().await?;
-        crate::failpoint::hit("activator.before_snapshot", host.as_str()).await;
-        let began = Txid(litestream.sync().await?.txid);
-        let limit = self.inner.settings.restore_limit;
-        let uploaded = async {
-            while !self.snapshots_of(host).await?.iter().any(|key| key.max >= began) {
-                tokio::time::sleep(SNAPSHOT_POLL).await;
-            }
-            Ok(())
-        };
-        let late = |_| self.behind(host, format!("the whole database is not uploaded within {limit:?}"));
-        tokio::time::timeout(limit, uploaded).await.map_err(late)??;
-        crate::failpoint::hit("activator.after_snapshot", host.as_str()).await;
-        Ok(())
-    }
-
-    /// How the replica, restored at a transaction, differs from the database of this tail.
-    async fn differs(&self, host: &Host, tail: &Tail) -> Result<Option<String>, Error> {
-        let prefix = format!("instances/{host}");
-        let restore = async || self.restore_with(host, &prefix, &tail.txid, Checks::None).await;
-        let restored = match restore().await {
-            // It may have been the store's moment, and an upload of the whole database costs more than another look.
-            Err(Error::Litestream { .. }) => restore().await,
-            restored => restored,
-        };
-        let restored = match restored {
-            Err(Error::Litestream { said, .. }) => return Ok(Some(format!("it does not restore: {said}"))),
-            restored => restored?,
-        };
-        durable::remove(&restored.path).map_err(Error::file(&restored.path))?;
-        if (&restored.sha256, restored.size) == (&tail.sha256, tail.size) {
-            return Ok(None);
-        }
-        let found = format!("{} bytes of SHA-256 {}", restored.size, restored.sha256);
-        Ok(Some(format!("it restores to {found}, the database has {} bytes of {}", tail.size, tail.sha256)))
     }
 
     /// The newest transaction of the database on the box's disk, as litestream's own files tell it, 16 hexadecimal digits.
@@ -262,13 +117,13 @@ impl Activator {
         self.replica_at(host, &format!("instances/{host}/"), "").await
     }
 
-    /// The uploads of the whole database.
-    async fn snapshots_of(&self, host: &Host) -> Result<Vec<ReplicaKey>, Error> {
-        self.replica_at(host, &format!("instances/{host}/"), &Level::SNAPSHOT.prefix()).await
-    }
-
     /// The objects of the replica at `prefix` whose keys go on with `beginning`.
-    async fn replica_at(&self, host: &Host, prefix: &str, beginning: &str) -> Result<Vec<ReplicaKey>, Error> {
+    pub(super) async fn replica_at(
+        &self,
+        host: &Host,
+        prefix: &str,
+        beginning: &str,
+    ) -> Result<Vec<ReplicaKey>, Error> {
         let own = &self.inner.own;
         let mut listing = own.store.list(&own.bucket, &format!("{prefix}{beginning}"));
         let mut keys = Vec::new();
@@ -325,7 +180,7 @@ fn leads_to(keys: &[ReplicaKey], txid: Txid) -> Result<(), Astray> {
 }
 
 /// Moves everything of SQLite's log into the file and closes it. Makes no file.
-fn checkpoint(database: &Path, host: &Host) -> Result<(), Error> {
+pub(super) fn checkpoint(database: &Path, host: &Host) -> Result<(), Error> {
     let failed = |source| Error::Database { host: host.clone(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(database, flags).map_err(failed)?;

@@ -29,8 +29,9 @@ use serde_json::json;
 use sqlx::PgPool;
 
 use super::halt::{obstacle_of, pass_until};
+use super::replica::pair_of;
 use super::{Done, Environment, Job, JobContext, JobError};
-use crate::mirror::{Mirror, MirrorError, Pair, PassReport};
+use crate::mirror::{Mirror, MirrorError, PassReport};
 use crate::node::NodeContext;
 
 mod abort;
@@ -148,9 +149,14 @@ impl InstanceMove {
         } else {
             found
         };
-        let pair = match Pair::of_instance(found.host.as_str()) {
+        let pair = match pair_of(&self.node, &found.host).await {
             Ok(pair) => pair,
-            Err(error) => return self.blocked(found, context, "host_invalid", error.to_string()).await,
+            Err(obstacle) => {
+                let permanent = obstacle.permanent;
+                self.note(found, context, obstacle).await?;
+                let wait = if permanent { policy::wait_while_blocked(self.interval()) } else { self.interval() };
+                return Ok(snooze(wait));
+            }
         };
         let begun = {
             let mut conn = self.connection().await?;

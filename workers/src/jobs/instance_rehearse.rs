@@ -20,8 +20,9 @@ use serde_json::json;
 use sqlx::PgPool;
 
 use super::halt::{obstacle_of, obstacle_of_unready};
+use super::replica::pair_of;
 use super::{Done, Environment, Job, JobContext, JobError};
-use crate::mirror::{Foreseen, Hindrance, Mirror, MirrorError, Pair, Side};
+use crate::mirror::{Foreseen, Hindrance, Mirror, MirrorError, Side};
 use crate::node::NodeContext;
 
 /// Looks at what moves away from one box would copy.
@@ -65,9 +66,9 @@ impl InstanceRehearse {
             let message = "another box serves the instance by now, or it is in no state to move: ask again";
             return Ok(Some(self.held(Obstacle::passing("out_of_scope", message))));
         };
-        let pair = match Pair::of_instance(host.as_str()) {
+        let pair = match pair_of(&self.node, &host).await {
             Ok(pair) => pair,
-            Err(error) => return Ok(Some(self.held(Obstacle::lasting("host_invalid", error.to_string())))),
+            Err(obstacle) => return Ok(Some(self.held(obstacle))),
         };
         let own = self.node.own().await;
         let Some(target) = published else {

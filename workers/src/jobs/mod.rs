@@ -12,6 +12,7 @@ pub mod instance_land;
 pub mod instance_move;
 pub mod instance_purge;
 pub mod instance_rehearse;
+mod replica;
 mod sweep;
 pub mod system_noop;
 pub mod system_sleep;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use domain::instances::plan::{Entry, Journalled, KeyPlace, KeyRule};
+use domain::instances::plan::{Entry, Journalled, KeyPlace, KeyRule, Txid};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,6 +29,7 @@ pub(super) struct SideCursor {
     page: VecDeque<Listed>,
     ended: bool,
     rule: KeyRule,
+    from: Option<Txid>,
     prefix_len: usize,
     _task: AbortOnDropHandle<()>,
 }
@@ -47,7 +48,12 @@ impl SideCursor {
             }
         });
         let task = AbortOnDropHandle::new(task);
-        Self { pages, page: VecDeque::new(), ended: false, rule, prefix_len: prefix.len(), _task: task }
+        Self { pages, page: VecDeque::new(), ended: false, rule, from: None, prefix_len: prefix.len(), _task: task }
+    }
+
+    /// Leaves out the objects of a replica that end before a transaction.
+    pub(super) fn beginning_with(self, from: Option<Txid>) -> Self {
+        Self { from, ..self }
     }
 
     /// Makes the head known: after this it is an object, or the proper end of the listing.
@@ -68,7 +74,9 @@ impl SideCursor {
         self.page = page.into();
         let mut foreign = None;
         self.page.retain(|listed| match self.rule.place(&listed.key[self.prefix_len..]) {
-            KeyPlace::Mirrored { .. } => true,
+            KeyPlace::Mirrored { replica, .. } => {
+                replica.zip(self.from).is_none_or(|(replica, from)| replica.max >= from)
+            }
             KeyPlace::Ignored => false,
             KeyPlace::Foreign { rule } => {
                 foreign.get_or_insert_with(|| CursorError::Foreign { key: listed.key.clone(), rule });

@@ -1,6 +1,6 @@
 //! What is mirrored to where.
 
-use domain::instances::plan::KeyRule;
+use domain::instances::plan::{KeyRule, Txid};
 
 /// A source prefix and where its keys are staged, suffix by suffix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +9,7 @@ pub struct Pair {
     staging_prefix: String,
     rule: KeyRule,
     may_be_empty: bool,
+    from: Option<Txid>,
 }
 
 /// A host that cannot be part of a key.
@@ -37,6 +38,7 @@ impl Pair {
             staging_prefix: format!("moves/{host}/"),
             rule: KeyRule::Litestream,
             may_be_empty: false,
+            from: None,
         })
     }
 
@@ -45,8 +47,9 @@ impl Pair {
     /// # Errors
     /// As [`Pair::of_instance`].
     pub fn of_landing(host: &str) -> Result<Self, HostError> {
-        let Self { source_prefix, staging_prefix, rule, may_be_empty } = Self::of_instance(host)?;
-        Ok(Self { source_prefix: staging_prefix, staging_prefix: source_prefix, rule, may_be_empty })
+        let there = Self::of_instance(host)?;
+        let (source_prefix, staging_prefix) = (there.staging_prefix, there.source_prefix);
+        Ok(Self { source_prefix, staging_prefix, ..there })
     }
 
     /// A pair of plain files, where an empty source is a state like any other. A `/` is added where one is missing.
@@ -58,7 +61,20 @@ impl Pair {
             staging_prefix: closed(staging_prefix),
             rule: KeyRule::Everything,
             may_be_empty: true,
+            from: None,
         }
+    }
+
+    /// The same, without the source's objects that end before a transaction: at the target they are deleted.
+    #[must_use]
+    pub fn beginning_with(self, from: Option<Txid>) -> Self {
+        Self { from, ..self }
+    }
+
+    /// What the source's objects may not end before.
+    #[must_use]
+    pub fn from(&self) -> Option<Txid> {
+        self.from
     }
 
     /// Where the keys come from; ends in `/`.

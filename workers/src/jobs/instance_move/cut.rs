@@ -20,6 +20,7 @@ use super::journal::MoveJournal;
 use super::{InstanceMove, Turn, snooze, stands, told};
 use crate::activator::{Activator, Rehearsed};
 use crate::jobs::halt::{Halt, obstacle_of_unready, pass_until};
+use crate::jobs::replica::pair_of;
 use crate::jobs::{JobContext, JobError};
 use crate::mirror::{Mirror, Outcome, Pair, PassReport, Unobserved};
 
@@ -176,8 +177,7 @@ impl InstanceMove {
         let Some(target) = &found.target else {
             return Err(Halt::passing("target_coordinates_missing", "the move never staged anything"));
         };
-        let pair = Pair::of_instance(found.host.as_str());
-        let pair = pair.map_err(|error| Halt::lasting("host_invalid", error.to_string()))?;
+        let pair = pair_of(&self.node, &found.host).await.map_err(Halt::Held)?;
         let mirror = Mirror {
             source: self.node.own().await,
             target: self.node.place(target).await,
