@@ -24,7 +24,7 @@ mod rehearsal;
 mod story;
 
 use face::{Figure, Stage, WhyFace};
-pub(super) use forms::{abort, begin, cut, park, rehearse, wake};
+pub(super) use forms::{abort, begin, cut, park, rehearse, restart, wake};
 use story::{Act, Fact, Row};
 
 /// Moves of the instance that its page lists.

@@ -76,6 +76,7 @@ pub fn router() -> Router<App> {
         .route("/instances/{app}/{host}/cut", post(instance::cut).get(to_moves))
         .route("/instances/{app}/{host}/abort", post(instance::abort).get(to_moves))
         .route("/instances/{app}/{host}/park", post(instance::park).get(to_moves))
+        .route("/instances/{app}/{host}/restart", post(instance::restart).get(to_moves))
         .route("/instances/{app}/{host}/wake", post(instance::wake).get(to_moves))
         .route("/login", get(login::show).post(login::sign_in))
         .route("/logout", post(login::sign_out).get(home))

@@ -110,6 +110,7 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/apps/{app}/instances/{host}/why", Access::Needs(Permission::InstancesRead, Honours::APP)),
     ("PUT", "/v1/apps/{app}/instances/{host}/env", Access::Needs(Permission::InstancesWrite, Honours::APP)),
     ("POST", "/v1/apps/{app}/instances/{host}/park", Access::Needs(Permission::MovesWrite, Honours::APP)),
+    ("POST", "/v1/apps/{app}/instances/{host}/restart", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("POST", "/v1/apps/{app}/instances/{host}/wake", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("POST", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),
     ("DELETE", "/v1/apps/{app}/instances/{host}/move", Access::Needs(Permission::MovesWrite, Honours::APP)),

@@ -76,6 +76,7 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(standing::why))
         .routes(routes!(standing::park))
         .routes(routes!(standing::wake))
+        .routes(routes!(standing::restart))
         .routes(routes!(moves::start, moves::abort))
         .routes(routes!(moves::cut))
         .routes(routes!(rehearsals::look))

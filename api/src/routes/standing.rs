@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use domain::instances;
 use wire::{Instance, InstanceWhy, Problem};
 
-use super::instances::{answer, visible};
+use super::instances::{answer, visible, with_record};
 use crate::door::auth::Caller;
 use crate::door::failure::Failure;
+use crate::door::precondition;
 use crate::{App, convert};
 
 /// Longest statement of an answer to why an instance is where it is.
@@ -50,6 +52,36 @@ pub(super) async fn wake(
     Path((name, host)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     set_parked(&app, &caller, &name, &host, false).await
+}
+
+/// Has an instance's process end and another start, with the environment that it has now.
+///
+/// Its box does so within seconds; edges answer 503 with `Retry-After` in between. One that is parked, or whose route is
+/// closed for a cut, starts no sooner for it.
+#[utoipa::path(post, path = "/v1/apps/{app}/instances/{host}/restart", tag = "instances", operation_id = "restart_instance",
+    params(
+        ("app" = String, Path, description = "The application"),
+        ("host" = String, Path, description = "The instance's host"),
+        ("If-Match" = Option<String>, Header, description = "The record's revision that was seen, in quotation marks")),
+    responses(
+        (status = 200, description = "The record", body = Instance),
+        (status = "default", description = "Why not", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn restart(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, host)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let (owner, host) = visible(&caller, &name, &host)?;
+    let if_revision = precondition::expected(&headers)?;
+    let act = async || {
+        let mut conn = domain::db::session(app.pool()).await?;
+        instances::restart(&mut conn, (&owner, &host), if_revision, caller.actor()).await?;
+        let record = instances::get(&mut conn, &owner, &host).await?.ok_or_else(Failure::not_found)?;
+        Ok(conn.done(record).await?)
+    };
+    let told = domain::db::retry_races(act, Failure::is_race).await.map(|record| answer(&caller, record));
+    with_record(&app, &caller, (&owner, &host), told).await
 }
 
 async fn set_parked(app: &App, caller: &Caller, name: &str, host: &str, parked: bool) -> Result<Response, Failure> {

@@ -55,6 +55,10 @@ pub(crate) enum Command {
     /// Let a parked instance run again
     #[command(after_help = "Example: leasehold instance wake acme ledger.acme.example")]
     Wake(Named),
+    /// End an instance's process and start another, with the environment that it has now
+    #[command(after_help = "Example: leasehold instance restart acme ledger.acme.example\n\n\
+        Its box does so within seconds; edges answer 503 with Retry-After in between.")]
+    Restart(Named),
     /// Tell why an instance is where it is, and what holds its move, its cut or its landing up
     #[command(after_help = "Example: leasehold instance why acme ledger.acme.example\n\n\
         One reason a paragraph, the one to act on first, then what to do about it. docs/runbooks/moves.md explains each.")]
@@ -147,6 +151,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         Command::Moves(of) => moves::list(context, &context.api()?, &of)?,
         Command::Park(of) => standing::park(context, &context.api()?, &of, true)?,
         Command::Wake(of) => standing::park(context, &context.api()?, &of, false)?,
+        Command::Restart(of) => standing::restart(context, &context.api()?, &of)?,
         Command::Why(of) => standing::why(context, &context.api()?, &of)?,
         Command::Receipt(args) => receipt::show(context, &context.api()?, &args.of, args.id)?,
     }

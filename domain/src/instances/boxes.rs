@@ -29,6 +29,8 @@ pub struct BoxRoute {
     pub address: Option<String>,
     /// The tenant's own environment of the child.
     pub env: BTreeMap<String, String>,
+    /// How often a new start was asked for: a child of fewer is to be replaced.
+    pub restarts: i64,
 }
 
 /// Tells edges where the child of a route answers; `None`: nowhere. Returns whether that is new.
@@ -92,7 +94,38 @@ pub async fn note_replication(
     store::hold(conn, (host, node), (RouteStatus::Serving, Some(NOT_REPLICATED)), obstacle).await
 }
 
-/// Parks an instance, or lets it run again. Returns its region; a record that is so already is left alone.
+/// Has an instance's child end and another start, with the environment that the record has by then. One that does not run now
+/// starts no sooner for it: where it is parked, moving or landing, its next start is a new one anyway.
+///
+/// One transaction: the record, its revision, the region's serial, the audit event.
+///
+/// # Errors
+/// [`Refusal::NotFound`], [`Refusal::Stale`] where the record is not at `if_revision`, or the database's.
+pub async fn restart(
+    conn: &mut PgConnection,
+    (app, host): (&AppName, &Host),
+    if_revision: Option<i64>,
+    actor: Actor,
+) -> Result<(), Error> {
+    let mut tx = conn.begin().await?;
+    let done = async {
+        let found = store::rescue::lock(&mut tx, app, host).await?.ok_or(Refusal::NotFound)?;
+        if let Some(expected) = if_revision.filter(|expected| *expected != found.revision) {
+            return Err(Refusal::Stale { expected, found: found.revision }.into());
+        }
+        store::boxes::restart(&mut tx, found.id).await?;
+        nodes::bump_serial(&mut tx, &found.region).await?;
+        let (subject, detail) = (host.to_string(), serde_json::json!({}));
+        let event =
+            audit::Event { actor, action: "instance.restart", subject_kind: "instance", subject, reason: None, detail };
+        audit::record(&mut tx, &event).await?;
+        Ok::<_, Error>(())
+    }
+    .await;
+    db::finish(tx, done).await
+}
+
+/// Parks an instance, or lets it run again: with a new start, also where its box saw nothing of the park. Returns its region; a record that is so already is left alone.
 ///
 /// One transaction: the record, its revision, the region's serial, the audit event.
 ///

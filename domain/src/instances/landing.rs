@@ -74,6 +74,8 @@ pub struct Landfall {
     pub parked: bool,
     /// The tenant's own environment of the child.
     pub env: BTreeMap<String, String>,
+    /// How often a new start was asked for.
+    pub restarts: i64,
 }
 
 /// Takes a record on a box, under the lease of its landing: inserts the route, unless there is one.

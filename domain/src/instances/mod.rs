@@ -41,7 +41,7 @@ mod store;
 pub mod why;
 
 pub use boxes::{
-    BoxRoute, NOT_REPLICATED, box_routes, may_start, note_replication, note_start, publish_address, set_parked,
+    BoxRoute, NOT_REPLICATED, box_routes, may_start, note_replication, note_start, publish_address, restart, set_parked,
 };
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
 pub use environment::set_environment;

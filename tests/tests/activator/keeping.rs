@@ -15,6 +15,7 @@ use crate::rig::{Rig, host, rows, told};
 
 mod keys;
 mod replication;
+mod restarts;
 
 /// Longest wait for what the loop does within seconds.
 const SOON: Duration = Duration::from_secs(20);
@@ -128,6 +129,12 @@ impl Kept {
             (!lives && self.address(host).await.is_none()).then_some(())
         })
         .await;
+    }
+
+    async fn park(&self, host: &Host, parked: bool) {
+        let (app, actor) = (AppName::new("acme").expect("a name"), Actor::System);
+        let done = instances::set_parked(&mut self.db.session().await, &app, host, parked, actor).await;
+        done.expect("it is taken");
     }
 
     fn identity(&self, host: &Host) -> Identity {

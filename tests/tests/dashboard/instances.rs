@@ -7,6 +7,8 @@ use crate::support::{Visitor, hidden, number, plain};
 
 const PAGE: &str = "/instances/acme/ledger.acme.example";
 
+mod standing;
+
 /// The token of the forms on the instance's page.
 async fn token(visitor: &mut Visitor<'_>) -> String {
     hidden(&visitor.get(PAGE).await.text, "csrf").to_owned()
@@ -98,17 +100,18 @@ async fn a_form_that_loses_a_race_is_done_by_another_try() {
     let (csrf, confirmed) = (("csrf", csrf.as_str()), ("confirm", HOST));
     let told = visitor.post(&format!("{PAGE}/rehearse"), &[csrf, ("region", "uk"), ("cut", "manual")]).await;
     assert_eq!(told.status, 303, "{told:?}");
-    let forms: [(&str, &[(&str, &str)]); 4] = [
+    let forms: [(&str, &[(&str, &str)]); 5] = [
         ("move", &[csrf, ("region", "uk"), ("cut", "manual")]),
         ("abort", &[csrf, confirmed]),
         ("park", &[csrf]),
         ("wake", &[csrf]),
+        ("restart", &[csrf]),
     ];
     for (verb, form) in forms {
         let told = visitor.post(&format!("{PAGE}/{verb}"), form).await;
         assert_eq!((told.status, told.header("location")), (303, Some(PAGE)), "{verb}: {told:?}");
     }
-    assert_eq!(number(&fleet.server, "select last_value from lost_races").await, 10, "two tries each");
+    assert_eq!(number(&fleet.server, "select last_value from lost_races").await, 12, "two tries each");
     assert_eq!(number(&fleet.server, "select count(*) from moves where state = 'aborting'").await, 1);
 }
 
@@ -340,21 +343,6 @@ async fn a_move_is_rehearsed_by_its_form_and_the_page_shows_the_answer_and_what_
 }
 
 #[tokio::test]
-async fn an_instance_is_parked_and_woken_by_forms() {
-    let fleet = Fleet::with_instance().await;
-    let mut visitor = Visitor::signed_in(&fleet.server).await;
-    let csrf = token(&mut visitor).await;
-    let told = visitor.post(&format!("{PAGE}/park"), &[("csrf", csrf.as_str())]).await;
-    assert_eq!((told.status, told.header("location")), (303, Some(PAGE)), "{told:?}");
-    let text = says(&mut visitor).await;
-    assert!(text.contains("parked in eu, on box box-eu. No process runs for it."), "{text}");
-    assert!(text.contains("Wake ledger.acme.example") && !text.contains("Park ledger.acme.example"), "{text}");
-    let told = visitor.post(&format!("{PAGE}/wake"), &[("csrf", csrf.as_str())]).await;
-    assert_eq!(told.status, 303, "{told:?}");
-    assert_eq!(number(&fleet.server, "select count(*) from instances where parked").await, 0);
-}
-
-#[tokio::test]
 async fn a_form_about_an_instance_without_its_sessions_token_or_the_permission_changes_nothing() {
     let fleet = Fleet::with_instance().await;
     let mut visitor = Visitor::signed_in(&fleet.server).await;
@@ -373,6 +361,7 @@ async fn a_form_about_an_instance_without_its_sessions_token_or_the_permission_c
         ("abort", vec![("confirm", HOST)]),
         ("park", vec![]),
         ("wake", vec![]),
+        ("restart", vec![]),
     ] {
         let path = format!("{PAGE}/{verb}");
         let form = |csrf| [vec![("csrf", csrf)], more.clone()].concat();

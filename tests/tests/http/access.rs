@@ -96,6 +96,7 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
         "/v1/apps/{app}/instances/{host}/why",
         "/v1/apps/{app}/instances/{host}/env",
         "/v1/apps/{app}/instances/{host}/park",
+        "/v1/apps/{app}/instances/{host}/restart",
         "/v1/apps/{app}/instances/{host}/wake",
         "/v1/apps/{app}/instances/{host}/move",
         "/v1/apps/{app}/instances/{host}/move/rehearsals/{id}",

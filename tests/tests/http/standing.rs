@@ -39,9 +39,11 @@ async fn an_instance_is_parked_and_woken_by_whoever_may_move_it_and_its_record_s
     let (_, instance) = server.key(IdentityKind::Instance, &[], None, of_app(APP)).await;
     let (_, viewer) = server.key(IdentityKind::Person, &[Role::Viewer], None, Scopes::default()).await;
     for key in [&instance, &viewer] {
-        for asked in
-            [server.client_of(key).park_instance(APP, HOST).await, server.client_of(key).wake_instance(APP, HOST).await]
-        {
+        for asked in [
+            server.client_of(key).park_instance(APP, HOST).await,
+            server.client_of(key).wake_instance(APP, HOST).await,
+            server.client_of(key).restart_instance(APP, HOST, None).await,
+        ] {
             assert_eq!(refusal(&asked.expect_err("not its door")), (403, Some(Code::PermissionDenied)));
         }
     }
@@ -68,9 +70,17 @@ async fn an_instance_is_parked_and_woken_by_whoever_may_move_it_and_its_record_s
     let (_, operator) = server.key(IdentityKind::Person, &[Role::Operator], None, Scopes::default()).await;
     let woken = server.client_of(&operator).wake_instance(APP, HOST).await.expect("an operator");
     assert!(!woken.parked && !why(&fleet).await.parked);
+    let restarted = fleet.client().restart_instance(APP, HOST, Some(woken.revision)).await.expect("its own bearer");
+    assert_eq!((restarted.revision, serial().await), (woken.revision + 1, at_first + 3), "its box must notice");
+    let stale = fleet.client().restart_instance(APP, HOST, Some(woken.revision)).await.expect_err("changed since");
+    assert_eq!(refusal(&stale), (412, Some(Code::StaleRevision)));
     let acts = server.client().audit(Some("instance"), Some(HOST), None, None).await.expect("the trail").items;
     let acts: Vec<&str> = acts.iter().map(|act| act.action.as_str()).collect();
-    assert_eq!(acts[..2], ["instance.wake", "instance.park"], "each change that was made, and no repeated one");
+    assert_eq!(
+        acts[..3],
+        ["instance.restart", "instance.wake", "instance.park"],
+        "each change that was made, and no repeated one"
+    );
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! Where the things of one host are.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use domain::ids::Host;
 
-use super::Error;
+use super::{Error, durable};
 
 /// What belongs to the database, in the order in which it is removed: what is left after a cut never looks like a
 /// database that lost its log.
@@ -56,6 +57,11 @@ impl Files {
         self.folder.join("child.json")
     }
 
+    /// How often a new start had been asked for when the child was started.
+    pub(super) fn restarts(&self) -> PathBuf {
+        self.folder.join("child.restarts")
+    }
+
     pub(super) fn child_log(&self) -> PathBuf {
         self.folder.join("child.log")
     }
@@ -88,5 +94,20 @@ impl Files {
 
     pub(super) fn quarantine(&self) -> PathBuf {
         self.folder.join("quarantine")
+    }
+
+    /// 0 where no worker that counts ever started a child here.
+    pub(super) fn read_restarts(&self) -> Result<i64, Error> {
+        let path = self.restarts();
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(io::Error::other).map_err(Error::file(&path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(Error::file(&path)(error)),
+        }
+    }
+
+    pub(super) fn write_restarts(&self, restarts: i64) -> Result<(), Error> {
+        let path = self.restarts();
+        durable::write(&path, restarts.to_string().as_bytes()).map_err(Error::file(&path))
     }
 }

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{Action, Backoff, Here, reconcile};
-use super::start::CONNECT_LIMIT;
+use super::start::{CONNECT_LIMIT, Launch};
 use super::watch::watch;
 use super::{Activator, Error};
 use crate::chain::chain;
@@ -206,7 +206,7 @@ impl Keeper {
                     }
                 });
             }
-            Action::Start { host, env } => {
+            Action::Start { host, env, restarts } => {
                 let backoff = self.backoffs.entry(host.clone()).or_default();
                 if !self.activator.has_program() || !backoff.is_due_with(&env, Instant::now()) {
                     return;
@@ -223,7 +223,7 @@ impl Keeper {
                         }
                         may_start(&pool, node, &host).await
                     };
-                    let error = match activator.start(&host, &env, permit).await {
+                    let error = match activator.start(&host, Launch { env: &env, restarts }, permit).await {
                         Ok(started) => {
                             // What is not told now is found by the next look; what held the start up goes with it.
                             let _ = publish(&pool, node, &host, Some(started.address)).await;

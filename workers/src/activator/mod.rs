@@ -46,7 +46,7 @@ pub use reconcile::{Action, Backoff, Here, reconcile};
 pub use record::{Ended, identity_in, started_below};
 pub use rehearsal::Rehearsed;
 pub use settings::{Pace, ReplicaCredentials, Settings};
-pub use start::Started;
+pub use start::{Launch, Started};
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -182,7 +182,7 @@ impl Activator {
         let litestream = self.litestream(host, &files).look()?;
         let replicated = matches!(litestream, Life::Lives(_));
         let lives = child || !matches!(litestream, Life::Gone);
-        Ok(Here { address, replicated, lives, unknown: false })
+        Ok(Here { address, replicated, lives, restarts: files.read_restarts()?, unknown: false })
     }
 
     /// Whether there is a database.

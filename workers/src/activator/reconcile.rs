@@ -24,6 +24,8 @@ pub struct Here {
     pub replicated: bool,
     /// Whether anything lives: a child, what it left behind, or litestream.
     pub lives: bool,
+    /// How often a new start had been asked for when the child was started.
+    pub restarts: i64,
     /// Whether that could not be found out: then the host is left alone, and the others are not.
     pub unknown: bool,
 }
@@ -37,6 +39,8 @@ pub enum Action {
         host: Host,
         /// The tenant's environment.
         env: BTreeMap<String, String>,
+        /// How often a new start was asked for.
+        restarts: i64,
     },
     /// End the child and its litestream.
     Stop {
@@ -94,9 +98,14 @@ pub fn reconcile(routes: &[BoxRoute], here: &BTreeMap<Host, Here>) -> Vec<Action
             if now.address.map(|address| address.to_string()) != route.address {
                 actions.push(Action::Publish { host: host.clone(), address: now.address });
             }
+            if now.address.is_some() && now.restarts < route.restarts {
+                // Edges hear of it from the stop, and then of the next child.
+                actions.push(Action::Stop { host, why: "a new start was asked for" });
+                continue;
+            }
             // A start of what runs brings the litestream that it lacks, and nothing else.
             if now.address.is_none() || !now.replicated {
-                actions.push(Action::Start { host, env: route.env.clone() });
+                actions.push(Action::Start { host, env: route.env.clone(), restarts: route.restarts });
             }
         }
     }
@@ -189,11 +198,18 @@ mod tests {
             in_scope: true,
             address: None,
             env: BTreeMap::new(),
+            restarts: 0,
         }
     }
 
     fn at(port: u16) -> Here {
-        Here { address: Some(SocketAddr::from(([127, 0, 0, 1], port))), replicated: true, lives: true, unknown: false }
+        Here {
+            address: Some(SocketAddr::from(([127, 0, 0, 1], port))),
+            replicated: true,
+            lives: true,
+            restarts: 0,
+            unknown: false,
+        }
     }
 
     fn here(list: &[(&str, Here)]) -> BTreeMap<Host, Here> {
@@ -201,7 +217,7 @@ mod tests {
     }
 
     fn start(name: &str) -> Action {
-        Action::Start { host: host(name), env: BTreeMap::new() }
+        Action::Start { host: host(name), env: BTreeMap::new(), restarts: 0 }
     }
 
     fn publish(name: &str, now: Option<Here>) -> Action {
@@ -240,7 +256,7 @@ mod tests {
     #[test]
     fn what_is_parked_or_elsewhere_or_without_a_route_is_ended() {
         let parked = BoxRoute { parked: true, address: Some("127.0.0.1:1".to_owned()), ..route("a") };
-        let left = Here { address: None, replicated: true, lives: true, unknown: false };
+        let left = Here { address: None, replicated: true, lives: true, restarts: 0, unknown: false };
         for now in [at(1), left] {
             let found = reconcile(std::slice::from_ref(&parked), &here(&[("a", now)]));
             assert!(matches!(&found[..], [Action::Stop { .. }]), "{found:?}");

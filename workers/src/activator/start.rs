@@ -27,6 +27,22 @@ pub struct Started {
     pub ran: bool,
 }
 
+/// What a child is started with.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// The tenant's own environment.
+    pub env: &'a BTreeMap<String, String>,
+    /// How often a new start was asked for.
+    pub restarts: i64,
+}
+
+impl<'a> From<&'a BTreeMap<String, String>> for Launch<'a> {
+    /// Of an instance that nobody asked to start anew.
+    fn from(env: &'a BTreeMap<String, String>) -> Self {
+        Self { env, restarts: 0 }
+    }
+}
+
 impl Activator {
     /// Starts the child of a host, whoever asks, and returns when it accepts connections. litestream runs before it, so
     /// that it sees the first write.
@@ -41,10 +57,11 @@ impl Activator {
     ///
     /// # Errors
     /// [`Error::NotPermitted`], [`Error::NoProgram`]; [`Error::ConfigKey`]; [`Error::Exited`] and [`Error::NotReady`] with the end of its log.
-    pub async fn start<F>(&self, host: &Host, env: &BTreeMap<String, String>, permit: F) -> Result<Started, Error>
+    pub async fn start<'a, F>(&self, host: &Host, launch: impl Into<Launch<'a>>, permit: F) -> Result<Started, Error>
     where
         F: Future<Output = Result<bool, anyhow::Error>>,
     {
+        let Launch { env, restarts } = launch.into();
         let _mutex = self.lock(host).await;
         match permit.await {
             Ok(true) => {}
@@ -67,6 +84,8 @@ impl Activator {
             self.refuse_lost(host).await?;
             self.litestream(host, &files).replicate().await?;
             crate::failpoint::hit("activator.before_child", host.as_str()).await;
+            // Before the child is there: one whose worker dies meanwhile counts as a child of this start.
+            files.write_restarts(restarts)?;
             let address =
                 free_address(&self.addresses_of_others(host)?).map_err(|source| self.launch_error(host, source))?;
             let detached = Detached {

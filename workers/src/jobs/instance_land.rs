@@ -177,7 +177,8 @@ impl InstanceLand {
     async fn start(&self, arrival: &Arrival<'_>) {
         let fall = arrival.fall;
         let Some(activator) = self.node.activator().filter(|_| !fall.parked) else { return };
-        let started = activator.start(&fall.host, &fall.env, self.may_start(&fall.host)).await;
+        let launch = activator::Launch { env: &fall.env, restarts: fall.restarts };
+        let started = activator.start(&fall.host, launch, self.may_start(&fall.host)).await;
         match started {
             Ok(started) => {
                 let told = self.publish(&fall.host, &started.address.to_string()).await;

@@ -186,6 +186,25 @@ pub(in crate::dashboard) async fn wake(
     set_parked(&app, &ask, place, sent?, false).await
 }
 
+/// Has an instance's process end and another start.
+pub(in crate::dashboard) async fn restart(
+    State(app): State<App>,
+    ask: Ask,
+    Path((owner, host)): Place,
+    sent: Result<Form<Plain>, FormRejection>,
+) -> Result<Response, Failure> {
+    let Form(sent) = sent?;
+    let (owner, host) = named(owner, host)?;
+    let caller = act::sender(&app, &ask, &sent.csrf, Permission::MovesWrite).await?;
+    act::again(async || {
+        let mut conn = db::session(app.pool()).await?;
+        instances::restart(&mut conn, (&owner, &host), None, caller.actor()).await?;
+        Ok(conn.done(()).await?)
+    })
+    .await?;
+    Ok(Redirect::to(&address(owner.as_str(), host.as_str())).into_response())
+}
+
 async fn set_parked(
     app: &App,
     ask: &Ask,

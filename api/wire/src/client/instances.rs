@@ -92,6 +92,18 @@ impl Client {
         Ok(self.send(request).await?.value)
     }
 
+    /// Has an instance's process end and another start, with the environment that it has now.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn restart_instance(&self, app: &str, host: &str, if_revision: Option<i64>) -> Result<Instance, Error> {
+        let mut request = self.request(Method::POST, &["v1", "apps", app, "instances", host, "restart"]);
+        if let Some(revision) = if_revision {
+            request = request.header("if-match", format!("\"{revision}\""));
+        }
+        Ok(self.send(request).await?.value)
+    }
+
     /// Parks an instance: its process is stopped, and started by nobody until it is woken.
     ///
     /// # Errors

@@ -18,8 +18,8 @@ what there is, and with --json has the values. A value stands as it is, its spac
 begin with # say nothing. A name has letters, digits and underscores; CARLOS_REGION, LD_PRELOAD, LD_LIBRARY_PATH and LEASEHOLD_*
 are the box's. At most 200 variables and 64 KiB.
 
-The instance's process keeps what it was started with: `leasehold instance park`, and `wake` some seconds later, when its box
-has ended it, start it with the new one. What could not start or land for its environment is tried again at once.";
+The instance's process keeps what it was started with: `leasehold instance restart` starts it with the new one. What could not
+start or land for its environment is tried again at once.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
@@ -50,7 +50,7 @@ pub(super) fn set(context: &Context, api: &Api, args: &Set) -> anyhow::Result<()
     let record = runtime::run(api.call_about(&of.what(), ask))?;
     context.output.show(&record, |it| {
         let (count, things) = (it.env.len(), if it.env.len() == 1 { "variable" } else { "variables" });
-        format!("{}: {count} {things}, from its next start on", it.host)
+        format!("{}: {count} {things}, from its next start on (leasehold instance restart)", it.host)
     })
 }
 

@@ -1,4 +1,4 @@
-//! `leasehold instance park|wake|why`
+//! `leasehold instance park|wake|restart|why`
 
 use wire::{InstanceReason, InstanceWhy};
 
@@ -18,6 +18,20 @@ pub(super) fn park(context: &Context, api: &Api, of: &Named, parked: bool) -> an
     }))?;
     context.output.show(&record, |it| {
         let told = if it.parked { "parked: its box stops it" } else { "awake: its box starts it" };
+        format!("{}: {told}", it.host)
+    })
+}
+
+/// Has an instance's process end and another start.
+pub(super) fn restart(context: &Context, api: &Api, of: &Named) -> anyhow::Result<()> {
+    let ask = async |client: &wire::Client| client.restart_instance(&of.app, &of.host, None).await;
+    let record = runtime::run(api.call_about(&of.what(), ask))?;
+    context.output.show(&record, |it| {
+        let told = if it.parked {
+            "it is parked, and starts when it is woken"
+        } else {
+            "its box ends its process and starts another"
+        };
         format!("{}: {told}", it.host)
     })
 }

@@ -16,7 +16,7 @@ pub async fn box_routes(conn: &mut PgConnection, node: NodeId) -> Result<Vec<Box
     let rows = sqlx::query!(
         r#"
         select i.id as "instance: InstanceId", r.host as "host: Host", r.status = 'serving' as "serving!", i.parked,
-               i.region = n.region as "in_scope!", r.address, i.env as "env: Json<BTreeMap<String, String>>"
+               i.region = n.region as "in_scope!", r.address, i.env as "env: Json<BTreeMap<String, String>>", i.restarts
           from routes r
           join instances i on i.id = r.instance_id
           join nodes n on n.id = r.node_id
@@ -40,6 +40,7 @@ pub async fn box_routes(conn: &mut PgConnection, node: NodeId) -> Result<Vec<Box
             in_scope: row.in_scope,
             address: row.address,
             env: row.env.0,
+            restarts: row.restarts,
         })
         .collect())
 }
@@ -126,7 +127,22 @@ pub(in crate::instances) async fn set_parked(
     host: &Host,
     parked: bool,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query!("update instances set parked = $2, revision = revision + 1 where host = $1", host.as_str(), parked)
+    sqlx::query!(
+        r#"
+        update instances
+           set parked = $2, revision = revision + 1, restarts = restarts + case when $2 then 0 else 1 end
+         where host = $1
+        "#,
+        host.as_str(),
+        parked,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub(in crate::instances) async fn restart(conn: &mut PgConnection, id: InstanceId) -> Result<(), sqlx::Error> {
+    sqlx::query!("update instances set restarts = restarts + 1, revision = revision + 1 where id = $1", id.0)
         .execute(conn)
         .await?;
     Ok(())

@@ -151,7 +151,7 @@ pub(in crate::instances) async fn landfall(
         r#"
         select i.app as "app: AppName", i.host as "host: Host", i.landed_at is not null as "served_before!",
                m.id as "move_id?: MoveId", m.tail_txid as "txid?", m.tail_sha256 as "sha256?", m.tail_size as "size?",
-               i.parked, i.env as "env: Json<BTreeMap<String, String>>", r.held as "held: Json<Obstacle>"
+               i.parked, i.env as "env: Json<BTreeMap<String, String>>", i.restarts, r.held as "held: Json<Obstacle>"
           from instances i
           join routes r on r.host = i.host
           left join moves m on m.id = i.pending_landing_move and i.pending_landing_to = i.region
@@ -169,6 +169,7 @@ pub(in crate::instances) async fn landfall(
         held: row.held.map(|held| held.0),
         parked: row.parked,
         env: row.env.0,
+        restarts: row.restarts,
     }))
 }
 

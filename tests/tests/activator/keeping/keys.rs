@@ -1,7 +1,6 @@
 //! A start that waits for a key, and what the record's page is told of it.
 
-use domain::audit::Actor;
-use domain::ids::{AppName, Host};
+use domain::ids::Host;
 use domain::instances::moves::Obstacle;
 use domain::instances::{self, config_key};
 use tests::keys::{BoxKey, seal};
@@ -24,12 +23,6 @@ impl Kept {
     async fn until_free(&self, host: &Host) {
         tests::wait::until("nothing holds it up", SOON, || async { self.held(host).await.is_none().then_some(()) })
             .await;
-    }
-
-    async fn park(&self, host: &Host, parked: bool) {
-        let (app, actor) = (AppName::new("acme").expect("a name"), Actor::System);
-        let done = instances::set_parked(&mut self.db.session().await, &app, host, parked, actor).await;
-        done.expect("it is taken");
     }
 }
 

@@ -8,7 +8,7 @@ use domain::instances::moves::{self, MoveState};
 use domain::instances::{self, residency};
 use domain::queue::{self, Leased};
 use tests::wait::until;
-use workers::activator::{Action, reconcile};
+use workers::activator::{Action, Launch, reconcile};
 use workers::failpoint;
 use workers::jobs::{Done, JobError};
 
@@ -246,11 +246,11 @@ impl World {
         let routes = instances::box_routes(&mut *self.fleet.conn().await, node.id()).await.expect("an answer");
         for action in reconcile(&routes, &here) {
             match action {
-                Action::Start { host, env } => {
+                Action::Start { host, env, restarts } => {
                     let may =
                         async { Ok(instances::may_start(&mut *self.fleet.conn().await, node.id(), &host).await?) };
                     // What does not start now is tried at the next look.
-                    let _ = activator(node).start(&host, &env, may).await;
+                    let _ = activator(node).start(&host, Launch { env: &env, restarts }, may).await;
                 }
                 Action::Stop { host, .. } => {
                     let _ = activator(node).stop(&host).await;
