@@ -26,6 +26,7 @@ mod chart;
 mod failure;
 mod headers;
 mod instance;
+mod instances;
 mod job;
 mod jobs;
 mod login;
@@ -51,8 +52,8 @@ async fn to_queues() -> Redirect {
 }
 
 /// As [`home`], of forms about instances.
-async fn to_moves() -> Redirect {
-    Redirect::to("/moves")
+async fn to_instances() -> Redirect {
+    Redirect::to("/instances")
 }
 
 /// The routes of all pages, with their security headers.
@@ -70,14 +71,15 @@ pub fn router() -> Router<App> {
         .route("/kinds/resume", post(queue::resume_kind).get(to_queues))
         .route("/moves", get(moves::show))
         .route("/moves/{id}", get(instance::show_move))
+        .route("/instances", get(instances::show))
         .route("/instances/{app}/{host}", get(instance::show))
-        .route("/instances/{app}/{host}/move", post(instance::begin).get(to_moves))
-        .route("/instances/{app}/{host}/rehearse", post(instance::rehearse).get(to_moves))
-        .route("/instances/{app}/{host}/cut", post(instance::cut).get(to_moves))
-        .route("/instances/{app}/{host}/abort", post(instance::abort).get(to_moves))
-        .route("/instances/{app}/{host}/park", post(instance::park).get(to_moves))
-        .route("/instances/{app}/{host}/restart", post(instance::restart).get(to_moves))
-        .route("/instances/{app}/{host}/wake", post(instance::wake).get(to_moves))
+        .route("/instances/{app}/{host}/move", post(instance::begin).get(to_instances))
+        .route("/instances/{app}/{host}/rehearse", post(instance::rehearse).get(to_instances))
+        .route("/instances/{app}/{host}/cut", post(instance::cut).get(to_instances))
+        .route("/instances/{app}/{host}/abort", post(instance::abort).get(to_instances))
+        .route("/instances/{app}/{host}/park", post(instance::park).get(to_instances))
+        .route("/instances/{app}/{host}/restart", post(instance::restart).get(to_instances))
+        .route("/instances/{app}/{host}/wake", post(instance::wake).get(to_instances))
         .route("/login", get(login::show).post(login::sign_in))
         .route("/logout", post(login::sign_out).get(home))
         .route("/theme", post(theme::choose).get(home))

@@ -22,6 +22,7 @@ use crate::{db, nodes, queue};
 mod boxes;
 pub mod config_key;
 mod edges;
+mod entry;
 mod environment;
 pub mod freeze;
 pub mod jobs;
@@ -44,6 +45,7 @@ pub use boxes::{
     BoxRoute, NOT_REPLICATED, box_routes, may_start, note_replication, note_start, publish_address, restart, set_parked,
 };
 pub use edges::{EdgeBox, EdgeRoute, EdgesDocument};
+pub use entry::Entry;
 pub use environment::set_environment;
 pub use landing::{Landfall, Landing, land, requeue_landings};
 pub use new::{NewInstance, check_variable};
@@ -53,6 +55,7 @@ pub use record::{InstanceKind, Record, RecordMove, Role};
 pub use refusal::{Refusal, RefusalClass};
 pub use route::RouteStatus;
 pub use store::freeze::{freeze, predict};
+pub use store::index::index;
 pub use store::receipt::receipt as receipt_of;
 pub use store::why::{held_landings, why as why_of};
 pub use store::{coordinates, edges, get, list};

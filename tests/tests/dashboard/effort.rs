@@ -47,6 +47,7 @@ async fn no_page_makes_more_queries_than_its_limit_and_each_says_how_many() {
         (one.as_str(), 13),
         (lonely.as_str(), 14),
         ("/moves", 12),
+        ("/instances", 9),
         ("/instances/acme/ledger.acme.example", 23),
     ];
     for (path, limit) in pages {

@@ -7,6 +7,7 @@ use crate::support::{Visitor, hidden, number, plain};
 
 const PAGE: &str = "/instances/acme/ledger.acme.example";
 
+mod listed;
 mod standing;
 
 /// The token of the forms on the instance's page.
@@ -376,7 +377,7 @@ async fn a_form_about_an_instance_without_its_sessions_token_or_the_permission_c
         let told = Visitor::of(&fleet.server).post(&path, &form("x")).await;
         assert_eq!((told.status, told.header("location")), (303, Some("/login?next=/")), "{verb} by a stranger");
         let told = visitor.get(&path).await;
-        assert_eq!((told.status, told.header("location")), (303, Some("/moves")), "{verb} is no page");
+        assert_eq!((told.status, told.header("location")), (303, Some("/instances")), "{verb} is no page");
     }
     assert_eq!(number(&fleet.server, "select count(*) from moves").await, 0);
     assert_eq!(number(&fleet.server, "select count(*) from instances where parked").await, 0);

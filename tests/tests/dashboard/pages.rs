@@ -235,6 +235,8 @@ async fn a_page_refuses_what_its_address_asks_for_and_it_does_not_know() {
         "/queues?cursor=zz",
         "/queues?after=a%20b",
         "/queues?after=a&after=b",
+        "/instances?after=a%20b",
+        "/instances?region=eu",
         "/login?next=a&next=b",
     ] {
         let told = visitor.get(bad).await;

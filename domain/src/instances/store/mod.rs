@@ -18,6 +18,7 @@ use crate::nodes::{self, Bucket};
 pub(super) mod boxes;
 pub(super) mod config_key;
 pub(super) mod freeze;
+pub(super) mod index;
 pub(super) mod landing;
 pub(super) mod receipt;
 pub(super) mod rescue;
