@@ -8,7 +8,7 @@ use std::time::Duration;
 use domain::ids::RegionCode;
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::SecretString;
-use workers::activator::{Activator, Error, Pace, Settings, started_below};
+use workers::activator::{Activator, Error, Launch, Pace, Settings, started_below};
 use workers::mirror::Place;
 use workers::objects::{CopyLimits, Credentials, Endpoint, LimitSettings, ObjectStore, Tuning};
 
@@ -69,6 +69,12 @@ impl BoxOf {
             },
         }
     }
+}
+
+/// A start that nobody asked for anew.
+#[must_use]
+pub fn plain(env: &BTreeMap<String, String>) -> Launch<'_> {
+    Launch { env, restarts: 0 }
 }
 
 /// Kills everything that any activator started below `instances`, whatever it is: what is made to outlive its worker

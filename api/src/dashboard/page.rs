@@ -126,7 +126,7 @@ impl Visit {
         let workers = queue::list_workers(self.query(), WORKERS).await?;
         let open = moves::Filter { open: Some(true), ..moves::Filter::default() };
         let moves = moves::list(self.query(), &open, MOVES).await?.items;
-        let held = instances::held_landings(self.query(), MOVES).await?;
+        let held = instances::held_landings(self.query(), Duration::ZERO, MOVES).await?;
         // Kinds come first, and pauses of queues are told with these.
         let mut pauses = queue::pauses_after(self.query(), None, PAUSES).await?;
         pauses.retain(|pause| pause.scope == "kind");

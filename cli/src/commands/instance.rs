@@ -46,7 +46,8 @@ pub(crate) enum Command {
     Cut(moves::Cutting),
     /// Give up a move that is not being cut: what is staged is deleted, and the instance stays where it is
     #[command(after_help = "Example: leasehold instance abort acme ledger.acme.example --wait\n\n\
-        The instance is served all the while. A move that is being cut is taken back by operators \
+        The instance is served all the while. What is staged is deleted twice, the second time when nothing that was \
+        under way can come late any more: that takes a minute or more. A move that is being cut is taken back by operators \
         alone: `leasehold instance unstick`, before the source's database is deleted.")]
     Abort(moves::Steer),
     /// Stop an instance until it is woken; its data and a move of it go on
@@ -58,7 +59,7 @@ pub(crate) enum Command {
     /// End an instance's process and start another, with the environment that it has now
     #[command(after_help = "Example: leasehold instance restart acme ledger.acme.example\n\n\
         Its box does so within seconds; edges answer 503 with Retry-After in between.")]
-    Restart(Named),
+    Restart(standing::Restart),
     /// Tell why an instance is where it is, and what holds its move, its cut or its landing up
     #[command(after_help = "Example: leasehold instance why acme ledger.acme.example\n\n\
         One reason a paragraph, the one to act on first, then what to do about it. docs/runbooks/moves.md explains each.")]
@@ -151,7 +152,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         Command::Moves(of) => moves::list(context, &context.api()?, &of)?,
         Command::Park(of) => standing::park(context, &context.api()?, &of, true)?,
         Command::Wake(of) => standing::park(context, &context.api()?, &of, false)?,
-        Command::Restart(of) => standing::restart(context, &context.api()?, &of)?,
+        Command::Restart(args) => standing::restart(context, &context.api()?, &args)?,
         Command::Why(of) => standing::why(context, &context.api()?, &of)?,
         Command::Receipt(args) => receipt::show(context, &context.api()?, &args.of, args.id)?,
     }

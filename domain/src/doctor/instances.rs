@@ -5,26 +5,23 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Finding, NAMED, listed};
-use crate::clock::Timestamp;
 use crate::instances::why::HeldLanding;
 
 /// How long something may hold an instance up before that is a finding: a box that lost its store for a moment tries again.
-const HELD_FOR: Duration = Duration::from_secs(60);
+pub(super) const HELD_FOR: Duration = Duration::from_secs(60);
 
-/// Instances whose landing or start waits for somebody, or that are not replicated.
-pub(super) fn held(held: &[HeldLanding], now: Timestamp) -> Option<Finding> {
-    let long = |it: &&HeldLanding| (now - it.held.since).to_std().is_ok_and(|since| since >= HELD_FOR);
-    let held: Vec<&HeldLanding> = held.iter().filter(long).collect();
+/// Instances whose landing or start waits for somebody, or that are not replicated, for [`HELD_FOR`] at least.
+pub(super) fn held(held: &[HeldLanding]) -> Option<Finding> {
     if held.is_empty() {
         return None;
     }
-    let named = listed(&held, |it| format!("{} in {} ({})", it.host, it.region, it.held.code));
+    let named = listed(held, |it| format!("{} in {} ({})", it.host, it.region, it.held.code));
     let what = match held.len() {
         1 => format!("An instance is held up, or not replicated: {named}."),
         n if n > NAMED => format!("More than {NAMED} instances are held up, or not replicated: {named}."),
         n => format!("{n} instances are held up, or not replicated: {named}."),
     };
-    let fact = |it: &&HeldLanding| json!({ "app": it.app, "host": it.host, "region": it.region, "code": it.held.code, "since": it.held.since });
+    let fact = |it: &HeldLanding| json!({ "app": it.app, "host": it.host, "region": it.region, "code": it.held.code, "since": it.held.since });
     Some(Finding {
         what,
         advice: "`leasehold instance why APP HOST` tells of each what to do.".to_owned(),
@@ -38,21 +35,20 @@ mod tests {
     use crate::ids::{AppName, Host, RegionCode};
     use crate::instances::record::RecordHeld;
 
-    fn of(host: &str, since: Timestamp) -> HeldLanding {
+    fn of(host: &str) -> HeldLanding {
+        let since = "2026-03-14T03:00:00Z".parse().unwrap();
         let held = RecordHeld { code: "not_replicated".to_owned(), message: String::new(), permanent: false, since };
         let (app, region) = (AppName::new("acme").unwrap(), RegionCode::new("eu").unwrap());
         HeldLanding { app, host: Host::new(host).unwrap(), landed: true, region, held }
     }
 
     #[test]
-    fn only_what_is_held_for_long_is_told_and_the_first_are_named() {
-        let now: Timestamp = "2026-03-14T03:00:00Z".parse().unwrap();
-        let (late, long) = (now - chrono::TimeDelta::seconds(59), now - chrono::TimeDelta::seconds(60));
-        assert_eq!(held(&[of("a.example", late)], now), None);
-        let one = held(&[of("a.example", late), of("b.example", long)], now).unwrap();
+    fn the_first_that_are_held_are_named_and_more_are_said_to_be_more() {
+        assert_eq!(held(&[]), None);
+        let one = held(&[of("b.example")]).unwrap();
         assert_eq!(one.what, "An instance is held up, or not replicated: b.example in eu (not_replicated).");
-        let many: Vec<_> = (0..=NAMED).map(|n| of(&format!("{n}.example"), long)).collect();
-        let many = held(&many, now).unwrap();
+        let many: Vec<_> = (0..=NAMED).map(|n| of(&format!("{n}.example"))).collect();
+        let many = held(&many).unwrap();
         assert!(many.what.starts_with("More than 20 instances") && many.what.ends_with("and more."), "{}", many.what);
         assert_eq!(many.facts["instances"].as_array().map(Vec::len), Some(NAMED));
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 
+use crate::db;
 use crate::instances::held_landings;
-use crate::{clock, db};
 
 mod instances;
 mod queue;
@@ -214,8 +214,7 @@ async fn examine_queue(pool: &PgPool, report: &mut Report) {
 async fn examine_instances(pool: &PgPool, report: &mut Report) {
     let looked = look(pool, async |conn| {
         let most = u16::try_from(NAMED + 1).unwrap_or(u16::MAX);
-        let held = held_landings(conn, most).await?;
-        Ok(instances::held(&held, clock::now(conn).await?).into())
+        Ok(instances::held(&held_landings(conn, instances::HELD_FOR, most).await?).into())
     })
     .await;
     report.add("held_instances", looked);

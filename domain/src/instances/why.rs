@@ -249,14 +249,18 @@ fn is_overcome(facts: &Facts, open: &Move, since: Option<Timestamp>) -> bool {
         Some(MoveState::Preparing | MoveState::Ready) | None => None,
     };
     let Some(began) = began else { return false };
-    let ended = facts.steps.iter().filter(|step| step.started_at >= began).find_map(|step| {
-        let outcome = step.outcome.as_deref()?;
-        Some((step.ended_at?, matches!(outcome, "failed" | "left")))
-    });
-    match ended {
-        Some((_, true)) => false,
-        Some((at, false)) => since.is_none_or(|since| since <= at),
-        None => since.is_none_or(|since| since < began),
+    let steps = || facts.steps.iter().filter(|step| step.started_at >= began);
+    let outcome = |step: &MoveStep| step.outcome.as_deref().map(|outcome| matches!(outcome, "failed" | "left"));
+    let failed = steps().find(|step| outcome(step) == Some(true));
+    match failed {
+        // The steps before it are made again with each try, and say nothing of it.
+        Some(failed) => steps().any(|step| {
+            step.step == failed.step && outcome(step) == Some(false) && step.started_at > failed.started_at
+        }),
+        None => since.is_none_or(|since| {
+            since < began
+                || steps().any(|step| outcome(step) == Some(false) && step.ended_at.is_some_and(|at| since <= at))
+        }),
     }
 }
 

@@ -137,7 +137,7 @@ async fn worker(folder: &str, url: &str, key: [&str; 2], litestream: &str, host:
     settings.exec = Some(vec![std::env::current_exe()?.into(), "serve".into()]);
     let activator = rig.open(settings).await?;
     let host = host.parse()?;
-    activator.start(&host, &BTreeMap::new(), async { Ok(true) }).await?;
+    activator.start(&host, tests::activator::plain(&BTreeMap::new()), async { Ok(true) }).await?;
     writeln!(std::io::stdout(), "started")?;
     std::future::pending().await
 }

@@ -301,7 +301,11 @@ async fn a_child_that_does_not_become_ready_holds_up_no_other() {
     let quick = kept.place("quick.example", &[]).await;
     kept.until_served(&quick).await;
     // Whoever asks next waits for the end of the start that is under way, which is given up at its limit.
-    let refused = kept.rig.activator.start(&slow, &crate::rig::environment(&[]), async { Ok(false) }).await;
+    let refused = kept
+        .rig
+        .activator
+        .start(&slow, tests::activator::plain(&crate::rig::environment(&[])), async { Ok(false) })
+        .await;
     assert!(matches!(refused, Err(workers::activator::Error::NotPermitted { .. })), "{refused:?}");
     // Then it is looked at anew, with each of these, and still edges are not sent to what does not answer.
     for other in ["third.example", "fourth.example"] {
@@ -322,10 +326,14 @@ async fn an_instance_whose_database_is_gone_is_not_begun_anew() {
     rig.activator.prove_tail(&lost).await.expect("prove");
     rig.activator.purge(&lost).await.expect("purge");
     let before = rig.replica(&lost);
-    let started = rig.activator.start(&lost, &crate::rig::environment(&[]), async { Ok(true) }).await;
+    let started =
+        rig.activator.start(&lost, tests::activator::plain(&crate::rig::environment(&[])), async { Ok(true) }).await;
     assert!(matches!(started, Err(workers::activator::Error::Lost { .. })), "{started:?}");
     let rule = rig.server.faults().add(sandbox::s3::Rule::on("ListObjectsV2", sandbox::s3::Fault::Disconnect));
-    let unknown = rig.activator.start(&host("new.example"), &crate::rig::environment(&[]), async { Ok(true) }).await;
+    let unknown = rig
+        .activator
+        .start(&host("new.example"), tests::activator::plain(&crate::rig::environment(&[])), async { Ok(true) })
+        .await;
     assert!(matches!(unknown, Err(workers::activator::Error::Listing { .. })), "{unknown:?}");
     rig.server.faults().remove(rule);
     assert!(!rig.path(&lost, "app.db").exists() && rig.replica(&lost) == before);

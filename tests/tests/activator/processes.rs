@@ -103,7 +103,7 @@ async fn an_end_is_proven_only_when_the_process_group_is_empty() {
         }
     }
     assert!(!started.identity.lives().expect("look"), "the leader is gone");
-    let refused = rig.activator.start(&host, &environment(&[]), async { Ok(true) }).await;
+    let refused = rig.activator.start(&host, tests::activator::plain(&environment(&[])), async { Ok(true) }).await;
     assert!(matches!(refused, Err(Error::Runs { pid, .. }) if pid == left), "{refused:?}");
     assert!(matches!(rig.activator.purge(&host).await, Err(Error::Runs { .. })));
     kill(left);
@@ -118,9 +118,12 @@ async fn an_end_is_proven_only_when_the_process_group_is_empty() {
 async fn without_a_permit_nothing_starts_whoever_asks() {
     let rig = Rig::start().await;
     let host = host("permit.example");
-    let refused = rig.activator.start(&host, &environment(&[]), async { Ok(false) }).await;
+    let refused = rig.activator.start(&host, tests::activator::plain(&environment(&[])), async { Ok(false) }).await;
     assert!(matches!(refused, Err(Error::NotPermitted { .. })), "{refused:?}");
-    let unknown = rig.activator.start(&host, &environment(&[]), async { anyhow::bail!("the database is away") }).await;
+    let unknown = rig
+        .activator
+        .start(&host, tests::activator::plain(&environment(&[])), async { anyhow::bail!("the database is away") })
+        .await;
     assert!(matches!(unknown, Err(Error::Permit { .. })), "{unknown:?}");
     assert!(!rig.path(&host, "child.json").exists() && !rig.path(&host, "litestream.json").exists());
     assert_eq!(rig.activator.running(&host), None);
@@ -142,7 +145,7 @@ async fn a_permit_that_is_withdrawn_while_a_start_waits_is_seen() {
     let starting = tokio::spawn({
         let (activator, host, allowed) = (rig.activator.clone(), host.clone(), Arc::clone(&allowed));
         let permit = async move { Ok(allowed.load(Ordering::SeqCst)) };
-        async move { activator.start(&host, &environment(&[]), permit).await }
+        async move { activator.start(&host, tests::activator::plain(&environment(&[])), permit).await }
     });
     // The start has its turn, and waits for the mutex.
     for _ in 0..100 {
@@ -168,7 +171,10 @@ async fn a_tenant_can_neither_set_nor_unset_its_region() {
     assert_eq!(told_of_a["LEASEHOLD_LISTEN"], started.address.to_string());
     assert_eq!(told_of_a["LEASEHOLD_DATABASE"], rig.path(&a, "app.db").to_str().expect("UTF-8"));
     assert_eq!(told(rig.run(&b, &[("CARLOS_REGION", "")]).await.address)["CARLOS_REGION"], "eu");
-    let refused = rig.activator.start(&host("bad.example"), &environment(&[("A=B", "")]), async { Ok(true) }).await;
+    let refused = rig
+        .activator
+        .start(&host("bad.example"), tests::activator::plain(&environment(&[("A=B", "")])), async { Ok(true) })
+        .await;
     assert!(matches!(refused, Err(Error::Environment { .. })), "{refused:?}");
 }
 
@@ -205,12 +211,13 @@ async fn a_child_leads_a_session_of_its_own() {
 async fn a_child_that_ends_at_once_is_told_with_the_end_of_its_log() {
     let rig = Rig::start().await;
     let refuses = environment(&[("TENANT_REFUSES", "1")]);
-    match rig.activator.start(&host("refuses.example"), &refuses, async { Ok(true) }).await {
+    match rig.activator.start(&host("refuses.example"), tests::activator::plain(&refuses), async { Ok(true) }).await {
         Err(Error::Exited { role: Role::Child, tail, .. }) => assert!(tail.contains("does not want to"), "{tail}"),
         other => panic!("{other:?}"),
     }
     let rig = Rig::with(|settings| settings.exec = None).await;
-    let parked = rig.activator.start(&host("parked.example"), &refuses, async { Ok(true) }).await;
+    let parked =
+        rig.activator.start(&host("parked.example"), tests::activator::plain(&refuses), async { Ok(true) }).await;
     assert!(matches!(parked, Err(Error::NoProgram { .. })), "{parked:?}");
 }
 

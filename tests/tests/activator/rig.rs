@@ -46,7 +46,7 @@ impl Rig {
     }
 
     pub async fn run(&self, host: &Host, env: &[(&str, &str)]) -> Started {
-        self.activator.start(host, &environment(env), async { Ok(true) }).await.expect("start")
+        self.activator.start(host, tests::activator::plain(&environment(env)), async { Ok(true) }).await.expect("start")
     }
 
     /// A host whose tenant has written a while, and is down; litestream goes on.

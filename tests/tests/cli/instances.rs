@@ -251,6 +251,11 @@ async fn a_sealed_value_is_a_line_of_an_environment_file_and_needs_no_api() {
         let opened = domain::instances::sealed::open(&env, Some(&key.keys)).expect("each of them opens it");
         assert_eq!(secrecy::ExposeSecret::expose_secret(&opened[name]), "hunter2 and more", "without the last newline");
     }
+    for nothing in ["", "\n"] {
+        let refused = seal(nothing, &to).await;
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("no value came on stdin"), "{refused:?}");
+    }
     let json = seal("hunter2", &[&to[..], &["--json"]].concat()).await;
     let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
     assert!(json["name"] == "TENANT_KEY" && json["value"].as_str().is_some_and(|value| value.starts_with("age:")));

@@ -124,19 +124,19 @@ async fn a_cut_before_ready_and_an_abort_without_a_move_are_conflicts_that_say_w
     let ended = cli.run(&["instance", "cut", APP, HOST]).await;
     assert_eq!(ended.code, Some(5), "{}", ended.err);
     assert!(ended.err.contains("move_not_ready"), "{}", ended.err);
+    assert_eq!(cli.run(&["instance", "abort", APP, HOST]).await.code, Some(0));
+    let again = cli.run(&["instance", "abort", APP, HOST]).await;
+    assert!(again.code == Some(5) && again.err.contains("move_in_flight"), "{}", again.err);
+    // Whoever waits learns the end, whoever gave it up.
+    let log = cli.folder().join("abort.log");
+    let waits = cli.spawn(&["instance", "abort", APP, HOST, "--wait"]).log_file(&log).start().expect("it starts");
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    until("the wait has begun", LIMIT, || async { said().contains(" s  aborting").then_some(()) }).await;
+    sql(&system, "update moves set finished_at = lh_now(), outcome = 'aborted'").await;
+    let ended = waits.wait_timeout(LIMIT).await.expect("it ends");
+    assert_eq!(ended.code(), Some(0), "{}", said());
+    assert!(said().contains("the move to uk is given up, and nothing of it is staged"), "{}", said());
     // Given up while somebody waits for it to be ready: that is another end.
-    let cleared = async {
-        until("it is being given up", LIMIT, || async {
-            let state: String =
-                sqlx::query_scalar("select state from moves").fetch_one(system.database.pool()).await.unwrap();
-            (state == "aborting").then_some(())
-        })
-        .await;
-        sql(&system, "update moves set finished_at = lh_now(), outcome = 'aborted'").await;
-    };
-    let (ended, ()) = tokio::join!(cli.run(&["instance", "abort", APP, HOST, "--wait"]), cleared);
-    assert_eq!(ended.code, Some(0), "{}", ended.err);
-    assert!(ended.out.contains("the move to uk is given up, and nothing of it is staged"), "{}", ended.out);
     let moved = waiting(
         &system,
         &["instance", "move", APP, HOST, "uk", "--wait"],

@@ -144,7 +144,7 @@ impl Parked {
         woken.expect("it may run");
         let env = BTreeMap::from([("TENANT_WRITES".to_owned(), "1".to_owned())]);
         let may = async { Ok(instances::may_start(&mut *fleet.conn().await, fleet.eu.id(), &host(HOST)).await?) };
-        activator(&fleet.eu).start(&host(HOST), &env, may).await.expect("it starts");
+        activator(&fleet.eu).start(&host(HOST), tests::activator::plain(&env), may).await.expect("it starts");
     }
 }
 

@@ -1,6 +1,5 @@
 //! Where the things of one host are.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use domain::ids::Host;
@@ -36,6 +35,11 @@ impl Files {
 
     pub(super) fn of_database(&self) -> [PathBuf; 6] {
         DATABASE.map(|name| self.folder.join(name))
+    }
+
+    /// SQLite's log of what is not in the database's file yet.
+    pub(super) fn log_of_sqlite(&self) -> PathBuf {
+        self.folder.join("app.db-wal")
     }
 
     /// All that litestream knows of the database.
@@ -96,14 +100,10 @@ impl Files {
         self.folder.join("quarantine")
     }
 
-    /// 0 where no worker that counts ever started a child here.
-    pub(super) fn read_restarts(&self) -> Result<i64, Error> {
-        let path = self.restarts();
-        match std::fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(io::Error::other).map_err(Error::file(&path)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(Error::file(&path)(error)),
-        }
+    /// 0 where no worker that counts ever started a child here, and where that cannot be read: then one is started anew, and
+    /// written down.
+    pub(super) fn read_restarts(&self) -> i64 {
+        std::fs::read_to_string(self.restarts()).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
     }
 
     pub(super) fn write_restarts(&self, restarts: i64) -> Result<(), Error> {

@@ -216,27 +216,23 @@ impl Keeper {
                 self.busy.insert(host.clone());
                 self.tasks.spawn(async move {
                     let _turn = starts.acquire().await;
-                    // No edge may know its last port any more when another child can get that one.
-                    let permit = async {
-                        if activator.running(&host).is_none() {
-                            publish(&pool, node, &host, None).await.map_err(|error| anyhow::anyhow!(error))?;
-                        }
-                        may_start(&pool, node, &host).await
-                    };
-                    let error = match activator.start(&host, Launch { env: &env, restarts }, permit).await {
-                        Ok(started) => {
-                            // What is not told now is found by the next look; what held the start up goes with it.
-                            let _ = publish(&pool, node, &host, Some(started.address)).await;
-                            None
-                        }
-                        Err(error) => {
-                            let waits_for = awaited_key(&activator, &env, &error);
-                            if let Err(error) = note_start(&pool, node, &host, waits_for.as_ref()).await {
-                                tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
-                            }
-                            Some(error)
-                        }
-                    };
+                    let error = begin(&pool, node, &activator, &host, Launch { env: &env, restarts }).await.err();
+                    Done { host, began: error.is_none(), error }
+                });
+            }
+            Action::Restart { host, env, restarts } => {
+                let backoff = self.backoffs.entry(host.clone()).or_default();
+                // What could not be started again goes on.
+                if !self.activator.has_program() || !backoff.is_due_with(&env, Instant::now()) {
+                    return;
+                }
+                let (activator, starts) = (self.activator.clone(), Arc::clone(&self.starts));
+                let (pool, node) = (self.pool.clone(), self.node);
+                self.busy.insert(host.clone());
+                self.tasks.spawn(async move {
+                    let _turn = starts.acquire().await;
+                    let launch = Launch { env: &env, restarts };
+                    let error = begin_anew(&pool, node, &activator, &host, launch).await.err();
                     Done { host, began: error.is_none(), error }
                 });
             }
@@ -282,6 +278,66 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Starts a child, and tells edges where it answers, or its record's page what it waits for.
+async fn begin(
+    pool: &PgPool,
+    node: NodeId,
+    activator: &Activator,
+    host: &Host,
+    launch: Launch<'_>,
+) -> Result<(), Error> {
+    // No edge may know its last port any more when another child can get that one.
+    let permit = async {
+        if activator.running(host).is_none() {
+            publish(pool, node, host, None).await.map_err(|error| anyhow::anyhow!(error))?;
+        }
+        may_start(pool, node, host).await
+    };
+    match activator.start(host, launch, permit).await {
+        Ok(started) => {
+            // What is not told now is found by the next look; what held the start up goes with it.
+            let _ = publish(pool, node, host, Some(started.address)).await;
+            Ok(())
+        }
+        Err(error) => {
+            let waits_for = awaited_key(activator, launch.env, &error);
+            if let Err(error) = note_start(pool, node, host, waits_for.as_ref()).await {
+                tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Ends a child and starts another in its place. litestream goes on: nothing waits for the store. A child that no other could
+/// follow is not ended.
+async fn begin_anew(
+    pool: &PgPool,
+    node: NodeId,
+    activator: &Activator,
+    host: &Host,
+    launch: Launch<'_>,
+) -> Result<(), Error> {
+    if let Err(source) = sealed::open(launch.env, activator.config_key()) {
+        let error = Error::ConfigKey { host: host.clone(), source };
+        let waits_for = awaited_key(activator, launch.env, &error);
+        if let Err(error) = note_start(pool, node, host, waits_for.as_ref()).await {
+            tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
+        }
+        return Err(error);
+    }
+    match may_start(pool, node, host).await {
+        Ok(true) => {}
+        Ok(false) => return Err(Error::NotPermitted { host: host.clone() }),
+        Err(error) => return Err(Error::Permit { host: host.clone(), source: error.into() }),
+    }
+    tracing::info!(host = %host, "a new start was asked for");
+    // Edges learn first: what they still send would meet a child that ends.
+    let _ = publish(pool, node, host, None).await;
+    activator.stop_child(host).await?;
+    begin(pool, node, activator, host, launch).await
 }
 
 /// One leg of a look, which is told by its name where it takes long.

@@ -196,7 +196,7 @@ impl Litestream<'_> {
 
     /// Ends it, whichever of its commands it is, and proves the end. Its exit code says nothing about the tail.
     pub(super) async fn end(&self) -> Result<Option<Ended>, Error> {
-        let limit = STOP_LIMIT.max(self.settings.stop_limit);
+        let limit = STOP_LIMIT.max(self.settings.stop_limit).max(self.settings.sync_limit + GRACE);
         process::end(&self.files.litestream(), limit, self.exits)
             .await
             .map_err(|error| no_end(error, self.host, Role::Litestream))

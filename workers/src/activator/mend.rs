@@ -1,5 +1,4 @@
-//! litestream's own files of a database, damaged or gone: it is made to forget them, and begins with the whole database as one
-//! more object. What it had not uploaded of them stands in the database itself.
+//! litestream's own files of a database, damaged or gone: it is made to forget them, and begins with the whole database. What it had not uploaded of them stands in the database itself.
 //!
 //! # Deliberately absent
 //! litestream's `auto-recover`: it forgets its files while it goes on, counts transactions from the first again, and takes
@@ -13,10 +12,19 @@ use super::{Activator, Error, durable};
 /// What a daemon logs first.
 const BEGINS: &str = "msg=litestream ";
 
-/// Whether litestream complains of a file of its own on this box, by the names of its errors.
+/// Whether litestream complains of a file of its own on this box, by the names of its errors and of the system's. What passes by
+/// itself, as where too many files are open, is no complaint.
 fn complains(said: &str) -> bool {
-    let gone = |line: &str| line.contains("open ltx file") && line.contains("no such file");
-    said.contains("ltx file corrupted") || said.contains("ltx file missing") || said.lines().any(gone)
+    const OWN: [&str; 2] = ["ltx file", ".app.db-litestream"];
+    const LOST: [&str; 6] = [
+        "ltx file corrupted",
+        "ltx file missing",
+        "no such file",
+        "not a directory",
+        "is a directory",
+        "unexpected EOF",
+    ];
+    said.lines().any(|line| OWN.iter().any(|own| line.contains(own)) && LOST.iter().any(|lost| line.contains(lost)))
 }
 
 impl Error {
@@ -27,20 +35,27 @@ impl Error {
 }
 
 impl Activator {
-    /// Mends the files of the litestream that runs for a host, where its log complains of them since it began. Returns whether
-    /// it does. A child that runs goes on.
-    pub(super) async fn mend(&self, host: &Host) -> Result<bool, Error> {
-        let _mutex = self.lock(host).await;
+    /// Whether the litestream of a host complains in its log, since it began, of a file of its own.
+    pub(super) fn complains(&self, host: &Host) -> bool {
+        let log = process::tail(&self.files(host).litestream_log());
+        complains(log.rsplit(BEGINS).next().unwrap_or_default())
+    }
+
+    /// Mends the files of the litestream that runs for a host. A child that runs goes on. Where somebody is at work on the host,
+    /// or none runs, nothing is done.
+    pub(super) async fn mend(&self, host: &Host) -> Result<(), Error> {
+        let Some(_mutex) = self.try_lock(host) else { return Ok(()) };
         let files = self.files(host);
         let litestream = self.litestream(host, &files);
-        let log = process::tail(&files.litestream_log());
-        let since = log.rsplit(BEGINS).next().unwrap_or_default();
-        if !matches!(litestream.look()?, Life::Lives(_)) || !complains(since) {
-            return Ok(false);
+        if !matches!(litestream.look()?, Life::Lives(_)) {
+            return Ok(());
         }
         self.forget(host).await?;
+        // What it uploaded before it complained may restore to nothing: what is read from now on begins with the whole database.
+        let uploaded = self.snapshot(host, &litestream, "litestream's own files were damaged or gone").await;
+        litestream.end().await?;
         litestream.replicate().await?;
-        Ok(true)
+        uploaded
     }
 
     /// Ends litestream and removes its own files of a database; for who holds the mutex.
@@ -64,9 +79,13 @@ mod tests {
         assert!(complains(
             "a\nmsg=\"monitor error\" error=\"open ltx file /x: open /x: no such file or directory\"\nb"
         ));
-        for other in
-            ["dial tcp: connection refused", "open ltx file /x: permission denied", "no such file or directory", ""]
-        {
+        for other in [
+            "dial tcp: connection refused",
+            "open ltx file /x: permission denied",
+            "open /x/.app.db-litestream/ltx/0/1-1.ltx: too many open files",
+            "no such file or directory",
+            "",
+        ] {
             assert!(!complains(other), "{other}");
         }
     }

@@ -44,7 +44,7 @@ pub use identity::Identity;
 pub use keep::keep;
 pub use reconcile::{Action, Backoff, Here, reconcile};
 pub use record::{Ended, identity_in, started_below};
-pub use rehearsal::Rehearsed;
+pub use rehearsal::{Rehearsed, Whole};
 pub use settings::{Pace, ReplicaCredentials, Settings};
 pub use start::{Launch, Started};
 
@@ -182,7 +182,7 @@ impl Activator {
         let litestream = self.litestream(host, &files).look()?;
         let replicated = matches!(litestream, Life::Lives(_));
         let lives = child || !matches!(litestream, Life::Gone);
-        Ok(Here { address, replicated, lives, restarts: files.read_restarts()?, unknown: false })
+        Ok(Here { address, replicated, lives, restarts: files.read_restarts(), unknown: false })
     }
 
     /// Whether there is a database.
@@ -252,11 +252,17 @@ impl Activator {
     }
 
     async fn lock(&self, host: &Host) -> OwnedMutexGuard<()> {
-        let mutex = {
-            let mut hosts = self.inner.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(hosts.entry(host.clone()).or_default())
-        };
-        mutex.lock_owned().await
+        self.mutex(host).lock_owned().await
+    }
+
+    /// [`Activator::lock`], unless somebody has it.
+    fn try_lock(&self, host: &Host) -> Option<OwnedMutexGuard<()>> {
+        self.mutex(host).try_lock_owned().ok()
+    }
+
+    fn mutex(&self, host: &Host) -> Arc<tokio::sync::Mutex<()>> {
+        let mut hosts = self.inner.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(hosts.entry(host.clone()).or_default())
     }
 
     fn files(&self, host: &Host) -> Files {

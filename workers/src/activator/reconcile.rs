@@ -42,6 +42,15 @@ pub enum Action {
         /// How often a new start was asked for.
         restarts: i64,
     },
+    /// End the child and start another: a new start was asked for. litestream goes on.
+    Restart {
+        /// Whose.
+        host: Host,
+        /// The tenant's environment.
+        env: BTreeMap<String, String>,
+        /// How often a new start was asked for.
+        restarts: i64,
+    },
     /// End the child and its litestream.
     Stop {
         /// Whose.
@@ -63,7 +72,10 @@ impl Action {
     #[must_use]
     pub fn host(&self) -> &Host {
         match self {
-            Self::Start { host, .. } | Self::Stop { host, .. } | Self::Publish { host, .. } => host,
+            Self::Start { host, .. }
+            | Self::Restart { host, .. }
+            | Self::Stop { host, .. }
+            | Self::Publish { host, .. } => host,
         }
     }
 }
@@ -93,15 +105,13 @@ pub fn reconcile(routes: &[BoxRoute], here: &BTreeMap<Host, Here>) -> Vec<Action
             } else if route.address.is_some() {
                 actions.push(Action::Publish { host, address: None });
             }
+        } else if now.address.is_some() && now.restarts != route.restarts {
+            // Edges are told by the restart itself, before the end and after the start.
+            actions.push(Action::Restart { host, env: route.env.clone(), restarts: route.restarts });
         } else {
             // First what edges are told: a child that starts takes a while.
             if now.address.map(|address| address.to_string()) != route.address {
                 actions.push(Action::Publish { host: host.clone(), address: now.address });
-            }
-            if now.address.is_some() && now.restarts < route.restarts {
-                // Edges hear of it from the stop, and then of the next child.
-                actions.push(Action::Stop { host, why: "a new start was asked for" });
-                continue;
             }
             // A start of what runs brings the litestream that it lacks, and nothing else.
             if now.address.is_none() || !now.replicated {

@@ -25,8 +25,10 @@ const SNAPSHOT_POLL: Duration = Duration::from_millis(250);
 pub struct Rehearsed {
     /// The database, and its replica.
     pub tail: Tail,
-    /// How the replica differed before it was uploaded anew; `None` where it was right.
+    /// How the replica differed before this rehearsal uploaded it anew; `None` where it was right.
     pub renewed: Option<String>,
+    /// From where on it is whole, where it was ever uploaded anew on this box.
+    pub whole: Option<Whole>,
 }
 
 /// A replica beside its database.
@@ -38,10 +40,12 @@ enum Compared {
 }
 
 /// From where on a replica is whole, and what was wrong before.
-#[derive(Debug, Serialize, Deserialize)]
-struct Whole {
-    from: u64,
-    why: String,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    /// The first transaction whose object is, and of which the whole database was uploaded.
+    pub from: u64,
+    /// What was found wrong when it was renewed, by this rehearsal or an earlier one.
+    pub why: String,
 }
 
 impl Activator {
@@ -58,16 +62,18 @@ impl Activator {
     pub async fn rehearse(&self, host: &Host) -> Result<Rehearsed, Error> {
         let differs = match self.compare(host).await? {
             Compared::Same(tail) => {
-                // A worker that died between the two proofs has told nobody of its upload.
-                let renewed = self.whole(host).await?.map(|whole| whole.why);
-                return Ok(Rehearsed { tail, renewed });
+                let whole = self.whole(host).await?;
+                return Ok(Rehearsed { tail, renewed: None, whole });
             }
             Compared::Differs(differs) => differs,
         };
         crate::failpoint::hit("activator.before_renewal", host.as_str()).await;
         self.renew(host, &differs).await?;
         match self.compare(host).await? {
-            Compared::Same(tail) => Ok(Rehearsed { tail, renewed: Some(differs) }),
+            Compared::Same(tail) => {
+                let whole = self.whole(host).await?;
+                Ok(Rehearsed { tail, renewed: Some(differs), whole })
+            }
             Compared::Differs(still) => {
                 Err(self.broken(host, format!("{differs}; the whole database is uploaded anew, and {still}")))
             }
@@ -131,14 +137,15 @@ impl Activator {
         uploaded
     }
 
-    async fn snapshot(&self, host: &Host, litestream: &Litestream<'_>, why: &str) -> Result<(), Error> {
+    pub(super) async fn snapshot(&self, host: &Host, litestream: &Litestream<'_>, why: &str) -> Result<(), Error> {
+        // The next transaction, with which the daemon begins: written while none runs, since it uploads at once.
+        let last = litestream.local_txid().await.ok().and_then(|txid| Txid::parse(&txid)).unwrap_or_default();
+        self.note_whole(host, Txid(last.0 + 1), why)?;
         litestream.replicate_whole().await?;
         crate::failpoint::hit("activator.before_snapshot", host.as_str()).await;
         let began = Txid(litestream.sync().await?.txid);
-        let whole =
-            serde_json::to_vec(&Whole { from: began.0, why: why.to_owned() }).expect("a number and a text are JSON");
-        let path = self.files(host).whole();
-        durable::write(&path, &whole).map_err(Error::file(&path))?;
+        // A replica that was further than this box: the daemon begins behind that.
+        self.note_whole(host, began, why)?;
         let limit = self.inner.settings.restore_limit;
         let uploaded = async {
             while !self.snapshots_of(host).await?.iter().any(|key| key.max >= began) {
@@ -150,6 +157,13 @@ impl Activator {
         tokio::time::timeout(limit, uploaded).await.map_err(late)??;
         crate::failpoint::hit("activator.after_snapshot", host.as_str()).await;
         Ok(())
+    }
+
+    fn note_whole(&self, host: &Host, from: Txid, why: &str) -> Result<(), Error> {
+        let whole = Whole { from: from.0, why: why.to_owned() };
+        let (path, whole) =
+            (self.files(host).whole(), serde_json::to_vec(&whole).expect("a number and a text are JSON"));
+        durable::write(&path, &whole).map_err(Error::file(&path))
     }
 
     /// How the replica, restored at a transaction, differs from the database of this tail.

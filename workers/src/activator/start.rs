@@ -36,13 +36,6 @@ pub struct Launch<'a> {
     pub restarts: i64,
 }
 
-impl<'a> From<&'a BTreeMap<String, String>> for Launch<'a> {
-    /// Of an instance that nobody asked to start anew.
-    fn from(env: &'a BTreeMap<String, String>) -> Self {
-        Self { env, restarts: 0 }
-    }
-}
-
 impl Activator {
     /// Starts the child of a host, whoever asks, and returns when it accepts connections. litestream runs before it, so
     /// that it sees the first write.
@@ -57,11 +50,11 @@ impl Activator {
     ///
     /// # Errors
     /// [`Error::NotPermitted`], [`Error::NoProgram`]; [`Error::ConfigKey`]; [`Error::Exited`] and [`Error::NotReady`] with the end of its log.
-    pub async fn start<'a, F>(&self, host: &Host, launch: impl Into<Launch<'a>>, permit: F) -> Result<Started, Error>
+    pub async fn start<F>(&self, host: &Host, launch: Launch<'_>, permit: F) -> Result<Started, Error>
     where
         F: Future<Output = Result<bool, anyhow::Error>>,
     {
-        let Launch { env, restarts } = launch.into();
+        let Launch { env, restarts } = launch;
         let _mutex = self.lock(host).await;
         match permit.await {
             Ok(true) => {}

@@ -36,7 +36,7 @@ impl Activator {
         let litestream = self.litestream(host, &files);
         litestream.replicate().await?;
         crate::failpoint::hit("activator.before_sync", host.as_str()).await;
-        let synced = match litestream.sync().await {
+        let mut synced = match litestream.sync().await {
             Err(error) if error.is_of_own_files() => {
                 self.forget(host).await?;
                 litestream.replicate().await?;
@@ -44,6 +44,12 @@ impl Activator {
             }
             synced => synced?,
         };
+        if synced.txid < synced.replica_txid {
+            // It began anew by itself, and counts from the first: one that begins asks the replica where that ends.
+            litestream.end().await?;
+            litestream.replicate().await?;
+            synced = litestream.sync().await?;
+        }
         if synced.txid != synced.replica_txid || synced.txid == 0 {
             let (here, there) = (Txid(synced.txid), Txid(synced.replica_txid));
             return Err(self.behind(host, format!("litestream is at {here} here and at {there} there")));
@@ -54,9 +60,9 @@ impl Activator {
         let txid = litestream.local_txid().await?;
         crate::failpoint::hit("activator.before_listing", host.as_str()).await;
         let keys = self.replica_of(host).await?;
-        let local = u64::from_str_radix(&txid, 16).ok().filter(|_| txid.len() == 16);
+        let local = Txid::parse(&txid);
         let local = local.ok_or_else(|| self.behind(host, format!("the local position {txid:?} is no transaction")))?;
-        leads_to(&keys, Txid(local)).map_err(|astray| astray.of(host))?;
+        leads_to(&keys, local).map_err(|astray| astray.of(host))?;
         crate::failpoint::hit("activator.before_checkpoint", host.as_str()).await;
         let (database, name) = (files.database(), host.clone());
         let measured = tokio::task::spawn_blocking(move || {

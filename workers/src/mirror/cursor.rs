@@ -6,7 +6,7 @@ use domain::instances::plan::{Entry, Journalled, KeyPlace, KeyRule, Txid};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{JournalKey, KeyJournal, RecordError};
+use super::{JournalKey, KeyJournal, Pair, Place, RecordError};
 use crate::objects::{self, Listed, Listing};
 
 /// Why a listing cannot be compared.
@@ -29,12 +29,19 @@ pub(super) struct SideCursor {
     page: VecDeque<Listed>,
     ended: bool,
     rule: KeyRule,
+    /// What ends before is left out.
     from: Option<Txid>,
     prefix_len: usize,
     _task: AbortOnDropHandle<()>,
 }
 
 impl SideCursor {
+    /// The source of a pair: what a mirror of it begins with.
+    pub(super) fn of_source(place: &Place, pair: &Pair) -> Self {
+        let cursor = Self::new(place.list(pair.source_prefix()), pair.source_prefix(), pair.rule());
+        Self { from: pair.from(), ..cursor }
+    }
+
     /// Begins to list at once.
     pub(super) fn new(mut listing: Listing, prefix: &str, rule: KeyRule) -> Self {
         let (sender, pages) = mpsc::channel(1);
@@ -49,11 +56,6 @@ impl SideCursor {
         });
         let task = AbortOnDropHandle::new(task);
         Self { pages, page: VecDeque::new(), ended: false, rule, from: None, prefix_len: prefix.len(), _task: task }
-    }
-
-    /// Leaves out the objects of a replica that end before a transaction.
-    pub(super) fn beginning_with(self, from: Option<Txid>) -> Self {
-        Self { from, ..self }
     }
 
     /// Makes the head known: after this it is an object, or the proper end of the listing.

@@ -102,7 +102,7 @@ impl Mirror {
     async fn source_alone(&self, source: &Place) -> Option<Side> {
         let mut side = Side::default();
         for pair in &self.pairs {
-            let mut keys = SideCursor::new(source.list(pair.source_prefix()), pair.source_prefix(), pair.rule());
+            let mut keys = SideCursor::of_source(source, pair);
             loop {
                 keys.fill().await.ok()?;
                 let Some(entry) = keys.head() else { break };

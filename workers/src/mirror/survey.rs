@@ -57,8 +57,7 @@ pub(super) async fn survey(
     (journal, page): (&dyn KeyJournal, usize),
     folder: Option<&PathBuf>,
 ) -> Result<Survey, Stop> {
-    let mut sources = SideCursor::new(source.list(pair.source_prefix()), pair.source_prefix(), pair.rule())
-        .beginning_with(pair.from());
+    let mut sources = SideCursor::of_source(source, pair);
     let mut targets = SideCursor::new(target.list(pair.staging_prefix()), pair.staging_prefix(), pair.rule());
     let mut copied = JournalCursor::new(journal, index, page);
     let mut found = Survey {

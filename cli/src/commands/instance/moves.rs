@@ -145,11 +145,24 @@ fn goes_forward(it: &MoveView) -> bool {
     it.state == "cutting" && it.landed_at.is_none() && it.given_up_at.is_none()
 }
 
+/// Whether a move is being given up.
+fn is_given_up(it: &MoveView) -> bool {
+    it.state == "aborting" && it.outcome.is_none()
+}
+
 /// Gives a move up.
 pub(super) fn abort(context: &Context, api: &Api, args: &Steer) -> anyhow::Result<Exit> {
     let of = &args.of;
     runtime::run(async {
-        let moving = api.call_about(&of.what(), |client| client.abort_move(&of.app, &of.host)).await?;
+        let moving = match api.call_about(&of.what(), |client| client.abort_move(&of.app, &of.host)).await {
+            // Somebody else gave it up: that is waited for all the same.
+            Err(refused) if args.wait && failure::is(&refused, Code::MoveInFlight) => {
+                let page = api.call_about(&of.what(), |client| client.moves_of(&of.app, &of.host)).await?;
+                let Some(aborting) = page.items.into_iter().next().filter(is_given_up) else { return Err(refused) };
+                return wait::until(context, api, of, aborting.id, Until::Cleared).await;
+            }
+            asked => asked?,
+        };
         if !args.wait {
             context.output.show(&moving, |it| format!("{}: {} the move to {}", of.host, it.state, it.to))?;
             return Ok(Exit::Ok);

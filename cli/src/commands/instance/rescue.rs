@@ -9,7 +9,8 @@ use crate::exit::Exit;
 use crate::runtime;
 
 pub(super) const POINT_HELP: &str = "Example:\n  leasehold instance point acme ledger.acme.example eu --confirm ledger.acme.example --reason \"uk is gone\"\n\n\
-    What was written elsewhere since is lost. It is refused while a move is in flight and while a box that lives serves the\n\
+    Its boxes restore what the region's bucket holds of it; where that is nothing, `leasehold instance why` says so, and it is not\n\
+    begun anew. What was written elsewhere since is lost. It is refused while a move is in flight and while a box that lives serves the\n\
     instance; a box that is silent counts as dead, so end its machine first. docs/runbooks/moves.md says when this is right.";
 
 pub(super) const UNSTICK_HELP: &str = "Example:\n  leasehold instance unstick acme ledger.acme.example --confirm ledger.acme.example --reason \"its process hangs\"\n\n\

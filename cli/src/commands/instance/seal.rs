@@ -41,6 +41,11 @@ pub(super) fn run(context: &Context, args: &Seal) -> anyhow::Result<Exit> {
     let to = recipients(&args.to)?;
     let read = SecretString::from(input::read(Path::new("-"), MAX_BYTES)?);
     let plain = SecretString::from(without_end(read.expose_secret()));
+    if plain.expose_secret().is_empty() {
+        // What fills a pipe may have failed.
+        let message = "no value came on stdin: `printf %s VALUE | leasehold instance seal …`".to_owned();
+        return Err(Ending { exit: Exit::Usage, message }.into());
+    }
     if plain.expose_secret().contains('\0') {
         let message = "the value holds a NUL, which no process can have in its environment".to_owned();
         return Err(Ending { exit: Exit::Usage, message }.into());

@@ -22,9 +22,19 @@ pub(super) fn park(context: &Context, api: &Api, of: &Named, parked: bool) -> an
     })
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restart {
+    #[command(flatten)]
+    of: Named,
+    /// Refuse where the record is not at this revision
+    #[arg(long, value_name = "N")]
+    if_revision: Option<i64>,
+}
+
 /// Has an instance's process end and another start.
-pub(super) fn restart(context: &Context, api: &Api, of: &Named) -> anyhow::Result<()> {
-    let ask = async |client: &wire::Client| client.restart_instance(&of.app, &of.host, None).await;
+pub(super) fn restart(context: &Context, api: &Api, args: &Restart) -> anyhow::Result<()> {
+    let of = &args.of;
+    let ask = async |client: &wire::Client| client.restart_instance(&of.app, &of.host, args.if_revision).await;
     let record = runtime::run(api.call_about(&of.what(), ask))?;
     context.output.show(&record, |it| {
         let told = if it.parked {

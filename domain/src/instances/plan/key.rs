@@ -6,6 +6,15 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Txid(pub u64);
 
+impl Txid {
+    /// Reads its 16 hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u64::from_str_radix(text, 16).ok().filter(|_| digits).map(Self)
+    }
+}
+
 impl fmt::Display for Txid {
     /// 16 hexadecimal digits, as in litestream's keys and its `-txid` option.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,6 +65,12 @@ pub struct ReplicaKey {
 }
 
 impl ReplicaKey {
+    /// Reads the name of a raw object within its level.
+    #[must_use]
+    pub fn of_raw(name: &str) -> Option<Self> {
+        Self::parse(&format!("{}{name}", Level::RAW.prefix()))
+    }
+
     /// Its name within its level.
     #[must_use]
     pub fn name(&self) -> String {

@@ -1,5 +1,7 @@
 //! Reading the facts of why an instance is where it is. A bounded number of statements, each of a few rows.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -89,11 +91,16 @@ async fn read(conn: &mut PgConnection, record: Record, newest: Option<moves::Mov
     Ok(decide(Facts { now: row.now, record, seat, newest, steps, job, no_landing, predicted_freeze }))
 }
 
-/// Landings, and starts, that something holds up, by host, at most `limit`.
+/// Landings, and starts, that something holds up, and instances that are not replicated, each for that long at least; by host,
+/// at most `limit`.
 ///
 /// # Errors
 /// Only the database's.
-pub async fn held_landings(conn: &mut PgConnection, limit: u16) -> Result<Vec<HeldLanding>, sqlx::Error> {
+pub async fn held_landings(
+    conn: &mut PgConnection,
+    for_longer_than: Duration,
+    limit: u16,
+) -> Result<Vec<HeldLanding>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"
         select i.app as "app: AppName", i.host as "host: Host", i.region as "region: RegionCode",
@@ -101,10 +108,12 @@ pub async fn held_landings(conn: &mut PgConnection, limit: u16) -> Result<Vec<He
           from routes r
           join instances i on i.id = r.instance_id
          where r.held is not null
+           and r.held_since <= (select lh_now()) - $2::float8 * interval '1 second'
          order by r.host
          limit $1
         "#,
         i64::from(limit),
+        for_longer_than.as_secs_f64(),
     )
     .fetch_all(conn)
     .await?;

@@ -240,6 +240,15 @@ fn what_a_cut_has_overcome_is_not_told() {
     asked.steps[1] = step("stop_child", -40, Some((-20, "done")));
     assert_eq!(codes(asked.clone()), ["cutting"]);
     assert!(decide(asked).reasons[0].message.contains("the replica is proven"));
+    // The next try begins with the steps that were done before: what failed is no less true for it.
+    obstacle("tail_unproven", false, -60, &mut cutting);
+    let mut asked = facts(Some(cutting));
+    asked.steps = vec![
+        step("prove_tail", -22, None),
+        step("stop_child", -24, Some((-23, "done"))),
+        step("prove_tail", -50, Some((-26, "failed"))),
+    ];
+    assert_eq!(codes(asked), ["tail_unproven", "cutting"]);
     // Of an abort alike: a sweep that left something is not past.
     let mut aborting = moving(MoveState::Aborting);
     obstacle("delete_refused", true, -90, &mut aborting);

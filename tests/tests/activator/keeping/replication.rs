@@ -7,6 +7,7 @@ use domain::instances::{self, NOT_REPLICATED, config_key};
 use sandbox::s3::{Fault, Rule};
 
 use super::{Kept, SOON};
+use crate::rig::rows;
 
 /// litestream's own pauses between two tries grow while the store is away.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ async fn an_instance_whose_writes_are_not_uploaded_is_told_until_they_are() {
     let rule = faults.add(Rule::on("*", Fault::Disconnect).key(alone.as_str()));
     tests::wait::until("it says so", SOON, || async {
         let held = kept.held(&alone).await?;
-        let told = held["message"].as_str().is_some_and(|told| told.contains("was uploaded for 2 s"));
+        let told = held["message"].as_str().is_some_and(|told| told.ends_with("was uploaded for 2 s"));
         (told && held["code"] == NOT_REPLICATED && held["permanent"] == false).then_some(())
     })
     .await;
@@ -33,6 +34,9 @@ async fn an_instance_whose_writes_are_not_uploaded_is_told_until_they_are() {
     kept.until_served(&alone).await;
     assert!(kept.held(&alone).await.is_some(), "that it answers takes nothing back");
     assert_eq!(kept.held(&other).await, None);
+    // Whoever clears the route meanwhile hides it for no longer than a look.
+    kept.change("update routes set held = null, held_since = null where host = $1", &alone).await;
+    tests::wait::until("it says so again", SOON, || kept.held(&alone)).await;
     faults.remove(rule);
     tests::wait::until("it is taken back", PATIENCE, || async { kept.held(&alone).await.is_none().then_some(()) })
         .await;
@@ -89,6 +93,34 @@ async fn a_litestream_that_begins_with_a_damaged_file_of_its_own_uploads_the_dat
     tests::wait::until("an upload", PATIENCE, || async { (kept.rig.replica(&host) != before).then_some(()) }).await;
     tests::wait::until("it is taken back", SOON, || async { kept.held(&host).await.is_none().then_some(()) }).await;
     assert_eq!(kept.identity(&host), child, "the child goes on meanwhile");
+    kept.end().await;
+    kept.rig.activator.stop_child(&host).await.expect("stop");
+    kept.rig.proves_every_row(&host).await;
+}
+
+/// litestream goes on saying that everything is uploaded, of which it knows: what is written since it does not take in.
+#[tokio::test]
+async fn a_litestream_that_takes_in_nothing_any_more_is_found_beside_its_own_word_and_mended() {
+    let mut kept = Kept::start_with(|settings| settings.unreplicated_after = Duration::from_secs(2)).await;
+    let host = kept.place("deaf.example", &[("TENANT_WRITES", "1")]).await;
+    kept.until_served(&host).await;
+    kept.rig.until_rows(&host, 10).await;
+    tests::wait::until("some uploads", SOON, || async { (kept.rig.replica(&host).len() > 4).then_some(()) }).await;
+    // What an earlier worker told is taken back by a look that finds it replicated: it has seen the files.
+    let told = "update routes set held = '{\"code\": \"not_replicated\", \"message\": \"\", \"permanent\": false}', \
+                held_since = lh_now() where host = $1";
+    kept.change(told, &host).await;
+    kept.restart().await;
+    tests::wait::until("a look", SOON, || async { kept.held(&host).await.is_none().then_some(()) }).await;
+    let files = kept.rig.own_files(&host);
+    std::fs::remove_file(&files[files.len() - 1]).expect("it is there");
+    tests::wait::until("it begins anew", PATIENCE, || async {
+        kept.rig.own_files(&host).first().is_some_and(|first| *first > files[0]).then_some(())
+    })
+    .await;
+    let written = rows(&kept.rig.path(&host, "app.db"));
+    kept.rig.until_rows(&host, written + 10).await;
+    tests::wait::until("nothing holds it up", SOON, || async { kept.held(&host).await.is_none().then_some(()) }).await;
     kept.end().await;
     kept.rig.activator.stop_child(&host).await.expect("stop");
     kept.rig.proves_every_row(&host).await;

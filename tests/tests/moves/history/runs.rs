@@ -252,6 +252,8 @@ impl World {
                     // What does not start now is tried at the next look.
                     let _ = activator(node).start(&host, Launch { env: &env, restarts }, may).await;
                 }
+                // No history asks for one.
+                Action::Restart { .. } => unreachable!("nobody asked for a new start"),
                 Action::Stop { host, .. } => {
                     let _ = activator(node).stop(&host).await;
                 }

@@ -124,14 +124,15 @@ impl InstanceMove {
                 activator.rehearse(&found.host).await
             } else {
                 let tail = activator.prove_replica(&found.host).await;
-                tail.map(|tail| Rehearsed { tail, renewed: None })
+                tail.map(|tail| Rehearsed { tail, renewed: None, whole: None })
             };
-            let Rehearsed { tail, renewed } = proven.map_err(failed)?;
+            let Rehearsed { tail, renewed, whole } = proven.map_err(failed)?;
             if let Some(differed) = &renewed {
                 tracing::warn!(host = %found.host, "the replica was not its database, and is uploaded anew: {differed}");
             }
             let evidence = json!({
                 "local": local, "txid": tail.txid, "sha256": tail.sha256, "size": tail.size, "renewed": renewed,
+                "whole": whole,
             });
             Ok((tail, evidence))
         });
