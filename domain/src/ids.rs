@@ -74,6 +74,18 @@ uuid_id!(
     /// One move of one instance.
     MoveId
 );
+uuid_id!(
+    /// One enrolment token of a node.
+    EnrolmentTokenId
+);
+uuid_id!(
+    /// One public key of a node.
+    CredentialId
+);
+uuid_id!(
+    /// One session of a node.
+    NodeSessionId
+);
 
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,6 +18,9 @@ use serde_json::Value;
 use crate::clock::Timestamp;
 use crate::ids::{NodeId, QueueName, RegionCode};
 
+pub mod enrolment;
+pub mod proof;
+pub mod records;
 mod store;
 
 pub use store::{bump_serial, get, list, put_region, put_region_if, region, regions, register, seen};

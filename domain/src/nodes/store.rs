@@ -321,7 +321,7 @@ pub async fn seen(conn: &mut PgConnection, id: NodeId) -> Result<bool, sqlx::Err
     Ok(done.rows_affected() == 1)
 }
 
-/// One box; `None` where it never was.
+/// One box; `None` where it was never heard.
 ///
 /// # Errors
 /// Only the database's.
@@ -345,12 +345,13 @@ async fn select_nodes(
     let rows = sqlx::query!(
         r#"
         select n.id as "id: NodeId", n.identity, n.region as "region: RegionCode", n.capabilities, n.data_bucket,
-               n.data_bucket_region, n.seen_at,
+               n.data_bucket_region, n.seen_at as "seen_at!",
                n.seen_at > (select lh_now()) - $3::float8 * interval '1 second' as "live!",
                (select count(*) from routes r where r.node_id = n.id) as "routes!"
           from nodes n
          where ($1::uuid is null or n.id = $1)
            and ($2::text is null or n.region = $2)
+           and n.seen_at is not null   -- a record whose machine was never heard is no box yet
          order by n.identity
          limit $4
         "#,
