@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use domain::queue::KindSpec;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sqlx::PgPool;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::door::admission::Catalogue;
 use crate::door::query::Queries;
@@ -19,6 +20,8 @@ use crate::serve::Pulse;
 
 /// Batches of jobs whose bodies are held in memory at once, 32 MiB each.
 const MAX_BATCHES: usize = 4;
+/// Notes for the audit trail that are written at once while nobody waits for them.
+const MAX_NOTES: usize = 64;
 
 /// Limits and choices of one API process.
 #[derive(Debug, Clone)]
@@ -47,6 +50,10 @@ pub struct Config {
     pub drain: Duration,
     /// Whether idle workers are told of jobs that become due.
     pub hints: bool,
+    /// Where machines reach this API, as an enrolling one is told.
+    pub public_url: Option<String>,
+    /// SHA-256 of the certificate that they are shown there, in hexadecimal digits.
+    pub certificate_sha256: Option<String>,
 }
 
 impl Default for Config {
@@ -64,6 +71,8 @@ impl Default for Config {
             secure_cookies: false,
             drain: Duration::from_secs(10),
             hints: true,
+            public_url: None,
+            certificate_sha256: None,
         }
     }
 }
@@ -82,6 +91,8 @@ struct Inner {
     queries: Queries,
     rates: Rates,
     batches: Semaphore,
+    note_places: Arc<Semaphore>,
+    notes: TaskTracker,
     metrics: PrometheusHandle,
     hub: Hub,
     enqueued: Enqueued,
@@ -109,6 +120,8 @@ impl App {
             queries,
             rates,
             batches: Semaphore::new(MAX_BATCHES),
+            note_places: Arc::new(Semaphore::new(MAX_NOTES)),
+            notes: TaskTracker::new(),
             metrics: crate::metrics::handle(),
             hub,
             enqueued: Enqueued::default(),
@@ -172,6 +185,16 @@ impl App {
 
     pub(crate) fn batches(&self) -> &Semaphore {
         &self.inner.batches
+    }
+
+    /// A place for one more note; `None` where all are taken.
+    pub(crate) fn note(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.inner.note_places).try_acquire_owned().ok()
+    }
+
+    /// Notes that nobody waits for, but the end of the process.
+    pub(crate) fn notes(&self) -> &TaskTracker {
+        &self.inner.notes
     }
 
     pub(crate) fn metrics(&self) -> &PrometheusHandle {

@@ -5,9 +5,11 @@ use std::time::Duration;
 use domain::nodes;
 use domain::{audit, authority, queue};
 
+mod enrolment;
 mod moves;
 mod rehearsal;
 
+pub use enrolment::{control_plane, node};
 pub use moves::{instance_why, move_step, move_view, receipt};
 pub use rehearsal::{look, rehearsal};
 

@@ -199,6 +199,8 @@ error_pages! {
     PoolNotMovable = "pool_not_movable";
     HibernateRequired = "hibernate_required";
     Unauthenticated = "unauthenticated";
+    EnrolmentRefused = "enrolment_refused";
+    SessionRefused = "session_refused";
     PermissionDenied = "permission_denied";
     NotFound = "not_found";
     MethodNotAllowed = "method_not_allowed";
@@ -214,6 +216,7 @@ error_pages! {
     NotPlaced = "not_placed";
     HostTaken = "host_taken";
     RegionInUse = "region_in_use";
+    NodeDecommissioned = "node_decommissioned";
     NameTaken = "name_taken";
     StaleRevision = "stale_revision";
     BodyTooLarge = "body_too_large";

@@ -63,6 +63,10 @@ pub async fn serve(app: App, listener: TcpListener, shutdown: CancellationToken)
     if tokio::time::timeout(app.config().drain, graceful.shutdown()).await.is_err() {
         tracing::warn!("some requests did not end within the drain time and were cut off");
     }
+    app.notes().close();
+    if tokio::time::timeout(app.config().drain, app.notes().wait()).await.is_err() {
+        tracing::warn!("some notes for the audit trail were not written within the drain time");
+    }
     for task in loops {
         // Their last flush takes one short statement, or the time limit of a connection.
         let _ = tokio::time::timeout(app.config().drain, task).await;

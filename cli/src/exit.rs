@@ -131,7 +131,11 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::PayloadTooLarge
         | Code::ValidationFailed
         | Code::KindNotPublic => Exit::Usage,
-        Code::Unauthenticated | Code::PermissionDenied | Code::FormTokenMismatch => Exit::Denied,
+        Code::Unauthenticated
+        | Code::EnrolmentRefused
+        | Code::SessionRefused
+        | Code::PermissionDenied
+        | Code::FormTokenMismatch => Exit::Denied,
         Code::NotFound | Code::RegionUnknown | Code::UnknownKind => Exit::NotFound,
         Code::RegionUnarmed
         | Code::RegionCannotHost
@@ -154,6 +158,7 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::NotPlaced
         | Code::HostTaken
         | Code::RegionInUse
+        | Code::NodeDecommissioned
         | Code::NameTaken
         | Code::StaleRevision
         | Code::IdempotencyKeyReused => Exit::Conflict,
@@ -176,8 +181,8 @@ fn code_of_answer(error: &wire::Error) -> Exit {
             None => code_of_status(problem.status),
         },
         wire::Error::Unreachable { .. } => Exit::Unavailable,
-        wire::Error::Address(_) => Exit::Usage,
-        wire::Error::Unexpected { .. } | wire::Error::Prepare(_) => Exit::Failed,
+        wire::Error::Address(_) | wire::Error::NoCertificate(_) => Exit::Usage,
+        wire::Error::Unexpected { .. } | wire::Error::Prepare(_) | wire::Error::Tls(_) => Exit::Failed,
     }
 }
 

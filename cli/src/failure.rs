@@ -108,6 +108,14 @@ fn words(code: Code) -> (Told, &'static str) {
             Detail,
             "name the region's own bucket with --data-bucket and --data-bucket-region; `leasehold region list --json` shows them",
         ),
+        Code::EnrolmentRefused => (
+            Detail,
+            "`leasehold node token` issues another token; the audit trail tells operators why this one was refused",
+        ),
+        Code::SessionRefused => {
+            (Detail, "enrol the machine again: `leasehold node token`, then `leasehold node enrol`")
+        }
+        Code::NodeDecommissioned => (Detail, "make a record of another identity with `leasehold node create`"),
         Code::NameTaken => (Detail, "choose another name, or use what is there"),
         Code::StaleRevision => {
             (Title, "look at it again with the noun's `show`, decide, and pass its revision with --if-revision")

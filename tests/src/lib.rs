@@ -3,6 +3,7 @@
 pub mod activator;
 pub mod api;
 pub mod db;
+pub mod enrolment;
 pub mod fleet;
 pub mod gate;
 pub mod keys;

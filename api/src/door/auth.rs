@@ -1,13 +1,17 @@
 //! Who calls, and whether they may: asked once for each request, before its body is read.
 
+use std::collections::BTreeSet;
+
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use domain::authority::{self, Permission, Presented, Refusal};
+use domain::authority::{self, IdentityKind, Permission, Permissions, Presented, Refusal, Scopes};
+use domain::ids::{IdentityId, KeyId};
+use domain::nodes::proof::{self, Bearer};
 use http::header::{ALLOW, AUTHORIZATION};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use wire::Code;
 
 use super::access::{self, Access, Honours};
@@ -104,24 +108,51 @@ async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority:
         app.rates().accepted(&Shown::session(headers, secure));
         return Ok(caller);
     }
-    let presented = presented(headers)?;
-    let mut conn = domain::db::session(app.pool()).await?;
-    let caller = authority::authenticate(&mut conn, &presented).await?;
+    let text = bearer(headers)?;
+    // What has not the form of either is refused without a look into the database.
+    let caller = if text.expose_secret().starts_with(proof::PREFIX) {
+        let bearer = Bearer::parse(&text).ok_or_else(ended)?;
+        let mut conn = domain::db::session(app.pool()).await?;
+        of_node(proof::find(&mut conn, &bearer).await?.ok_or_else(ended)?)
+    } else {
+        let presented = Presented::parse(&text).map_err(refused)?;
+        let mut conn = domain::db::session(app.pool()).await?;
+        authority::authenticate(&mut conn, &presented).await?
+    };
     app.rates().accepted(&Shown::keys(headers));
     Ok(caller)
 }
 
-fn presented(headers: &HeaderMap) -> Result<Presented, Failure> {
+/// A node by its session: it has what its kind gives, and sees itself. Its credential was asked about just now.
+fn of_node(session: proof::Session) -> authority::Caller {
+    authority::Caller {
+        identity: IdentityId(session.node.0),
+        key: KeyId(session.id.0),
+        kind: IdentityKind::Node,
+        permissions: Permissions::effective(IdentityKind::Node, &BTreeSet::new(), None),
+        scopes: Scopes { app: None, node: Some(BTreeSet::from([session.identity.clone()])) },
+        name: session.identity,
+        expires_at: Some(session.expires_at),
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(
+        Code::Unauthenticated,
+        "The node's session is not known, has ended, or its machine was replaced: open another one.",
+    )
+}
+
+fn bearer(headers: &HeaderMap) -> Result<SecretString, Failure> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Err(missing()) };
-    let key = value
+    value
         .to_str()
         .ok()
         .and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, key)| SecretString::from(key.trim()))
-        .ok_or_else(missing)?;
-    Presented::parse(&key).map_err(refused)
+        .ok_or_else(missing)
 }
 
 fn missing() -> Failure {

@@ -278,6 +278,20 @@ impl From<domain::nodes::Error> for Failure {
     }
 }
 
+impl From<domain::nodes::records::Error> for Failure {
+    fn from(error: domain::nodes::records::Error) -> Self {
+        use domain::nodes::records::Error;
+        match error {
+            Error::NotFound(_) => Self::not_found(),
+            Error::Decommissioned { .. } => Self::new(Code::NodeDecommissioned, sentence(&error)),
+            Error::IdentityTaken(_) => Self::new(Code::NameTaken, sentence(&error)),
+            Error::RegionUnknown(_) => Self::new(Code::RegionUnknown, sentence(&error)),
+            Error::Invalid { field, rule } => Self::field(format!("/{field}"), rule),
+            Error::Store(source) => source.into(),
+        }
+    }
+}
+
 /// An error's text as a sentence.
 fn sentence(error: &dyn std::error::Error) -> String {
     let text = error.to_string();

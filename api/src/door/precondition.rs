@@ -53,6 +53,8 @@ pub async fn mark_again(answer: Response, place: impl FnOnce(&str) -> Option<Str
     #[derive(Deserialize)]
     struct Shown {
         id: Option<String>,
+        // Of a node, its generation.
+        #[serde(alias = "generation")]
         revision: Option<i64>,
     }
     let (mut parts, body) = answer.into_parts();

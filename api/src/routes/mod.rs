@@ -2,6 +2,7 @@
 
 mod audit;
 mod docs;
+mod enrolments;
 mod events;
 mod health;
 mod instances;
@@ -11,6 +12,7 @@ mod jobs_read;
 mod keys;
 mod limits;
 mod moves;
+mod nodes;
 mod queues;
 mod regions;
 mod rehearsals;
@@ -91,6 +93,13 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(regions::edges))
         .routes(routes!(regions::list))
         .routes(routes!(regions::put))
+        .routes(routes!(nodes::create, nodes::list))
+        .routes(routes!(nodes::get))
+        .routes(routes!(nodes::issue_token))
+        .routes(routes!(nodes::revoke_token))
+        .routes(routes!(enrolments::enrol))
+        .routes(routes!(enrolments::nonce))
+        .routes(routes!(enrolments::open_session))
         .routes(routes!(audit::list))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))

@@ -17,9 +17,12 @@ use crate::{
 mod instances;
 mod jobs;
 mod limits;
+mod nodes;
+mod pin;
 
 pub use instances::MoveFilter;
 pub use jobs::JobFilter;
+pub use pin::Fingerprint;
 
 /// Longest time that a call may take, unless it is a stream.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,9 +55,15 @@ pub enum Error {
     /// The base address is no URL.
     #[error("{0:?} is no http:// or https:// address")]
     Address(String),
+    /// A certificate was named for an address that shows none.
+    #[error("{0} shows no certificate: name an https:// address, or no fingerprint")]
+    NoCertificate(String),
     /// The client could not be made.
     #[error("prepare the HTTP client")]
     Prepare(#[source] reqwest::Error),
+    /// TLS could not be set up.
+    #[error("set up TLS")]
+    Tls(#[source] rustls::Error),
 }
 
 impl Error {
@@ -63,7 +72,12 @@ impl Error {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Problem(problem) => Some(problem),
-            Self::Unreachable { .. } | Self::Unexpected { .. } | Self::Address(_) | Self::Prepare(_) => None,
+            Self::Unreachable { .. }
+            | Self::Unexpected { .. }
+            | Self::Address(_)
+            | Self::NoCertificate(_)
+            | Self::Prepare(_)
+            | Self::Tls(_) => None,
         }
     }
 }
@@ -106,6 +120,23 @@ impl Client {
     /// # Errors
     /// As [`Client::new`].
     pub fn with_timeout(base: &str, key: Option<SecretString>, timeout: Duration) -> Result<Self, Error> {
+        Self::build(base, key, timeout, None)
+    }
+
+    /// A client without a key that speaks with nobody but the server of this certificate.
+    ///
+    /// # Errors
+    /// As [`Client::new`], and [`Error::NoCertificate`], [`Error::Tls`].
+    pub fn pinned(base: &str, timeout: Duration, fingerprint: Fingerprint) -> Result<Self, Error> {
+        Self::build(base, None, timeout, Some(fingerprint))
+    }
+
+    fn build(
+        base: &str,
+        key: Option<SecretString>,
+        timeout: Duration,
+        pin: Option<Fingerprint>,
+    ) -> Result<Self, Error> {
         let refused = || Error::Address(base.to_owned());
         let base = Url::parse(base).map_err(|_| refused())?;
         if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
@@ -118,6 +149,12 @@ impl Client {
             // No proxy reaches this machine's own loopback, whatever the environment says.
             http = http.no_proxy();
         }
+        if let Some(pin) = pin {
+            if base.scheme() != "https" {
+                return Err(Error::NoCertificate(base.to_string()));
+            }
+            http = http.tls_backend_preconfigured(pin::config(pin).map_err(Error::Tls)?);
+        }
         let http = http
             .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout)
@@ -127,6 +164,12 @@ impl Client {
             .build()
             .map_err(Error::Prepare)?;
         Ok(Self { http, base, key })
+    }
+
+    /// Whether nobody on the way reads what is sent: it goes through TLS, or stays on this machine.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.base.scheme() == "https" || is_loopback(&self.base)
     }
 
     /// All kinds that the API knows.

@@ -11,6 +11,7 @@ mod jobs;
 mod keys;
 mod limits;
 mod moves;
+mod nodes;
 mod problem;
 mod queues;
 mod rehearsal;
@@ -18,7 +19,7 @@ mod standing;
 mod why;
 
 pub use audit::AuditEvent;
-pub use client::{Answer, Client, Error, JobFilter, MoveFilter};
+pub use client::{Answer, Client, Error, Fingerprint, JobFilter, MoveFilter};
 pub use health::{Check, Readiness};
 pub use instances::{
     Cut, CutRequest, EdgeBox, EdgeRoute, Edges, Environment, GivenUp, Instance, Move, MoveRequest, NewInstance,
@@ -30,6 +31,10 @@ pub use jobs::{
 pub use keys::{IdentityKind, Key, KeyScopes, MadeKey, NewIdentity, NewKey};
 pub use limits::{KindPause, Limits, LimitsRequest, Pause, QueueLimits, Rate, Resumed};
 pub use moves::{MoveReceipt, MoveStep, MoveView, Obstacle, OldReplica, RoundNumbers, Tail};
+pub use nodes::{
+    ControlPlane, Enrolled, Enrolment, EnrolmentToken, EnrolmentTokenRequest, NewNode, Node, NodeNonce, NodeSession,
+    NodeSessionRequest, RevokedToken,
+};
 pub use problem::{Code, FieldError, Problem};
 pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
 pub use rehearsal::{

@@ -65,6 +65,10 @@ codes! {
     HibernateRequired = "hibernate_required", 400, "The instance must be able to hibernate";
     /// No key, or none that is accepted.
     Unauthenticated = "unauthenticated", 401, "A valid key is needed";
+    /// The secret enrols nobody; the same answer whatever the reason.
+    EnrolmentRefused = "enrolment_refused", 401, "The machine was not enrolled";
+    /// The signature proves no node; the same answer whatever the reason.
+    SessionRefused = "session_refused", 401, "The node was not proven";
     /// The key lacks the permission.
     PermissionDenied = "permission_denied", 403, "The key lacks a permission";
     /// It does not exist, or this key may not see it.
@@ -95,6 +99,8 @@ codes! {
     HostTaken = "host_taken", 409, "The host is taken";
     /// The region's bucket cannot change while something uses it.
     RegionInUse = "region_in_use", 409, "The region is in use";
+    /// The node was taken out of service for good.
+    NodeDecommissioned = "node_decommissioned", 409, "The node was decommissioned";
     /// The name is taken.
     NameTaken = "name_taken", 409, "The name is taken";
     /// It changed since it was read.

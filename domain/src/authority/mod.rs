@@ -124,9 +124,9 @@ impl Scopes {
 /// An authenticated caller: whose key it is, and what it may do and see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The identity.
+    /// The identity; of a node's session, the node's id.
     pub identity: IdentityId,
-    /// The key that was presented.
+    /// The key that was presented, or the node's session: a rate and an act in the audit trail go by it.
     pub key: KeyId,
     /// The identity's name.
     pub name: String,

@@ -44,6 +44,9 @@ pub enum Permission {
     /// Read nodes and regions.
     #[serde(rename = "nodes.read")]
     NodesRead,
+    /// Make nodes' records, and issue and revoke their enrolment tokens.
+    #[serde(rename = "nodes.write")]
+    NodesWrite,
     /// Define regions.
     #[serde(rename = "regions.write")]
     RegionsWrite,
@@ -60,7 +63,7 @@ pub enum Permission {
 
 impl Permission {
     /// Every permission.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::JobsOperate,
@@ -73,6 +76,7 @@ impl Permission {
         Self::MovesWrite,
         Self::EdgesRead,
         Self::NodesRead,
+        Self::NodesWrite,
         Self::RegionsWrite,
         Self::KeysManage,
         Self::MetricsRead,
@@ -95,6 +99,7 @@ impl Permission {
             Self::MovesWrite => "moves.write",
             Self::EdgesRead => "edges.read",
             Self::NodesRead => "nodes.read",
+            Self::NodesWrite => "nodes.write",
             Self::RegionsWrite => "regions.write",
             Self::KeysManage => "keys.manage",
             Self::MetricsRead => "metrics.read",
@@ -125,7 +130,8 @@ impl Permission {
             | Self::InstancesOperate
             | Self::MovesWrite
             | Self::AuditRead => Role::Operator,
-            Self::RegionsWrite | Self::KeysManage => Role::Admin,
+            // Whoever enrols a machine gives it a node's trust.
+            Self::NodesWrite | Self::RegionsWrite | Self::KeysManage => Role::Admin,
         }
     }
 

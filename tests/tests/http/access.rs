@@ -113,7 +113,14 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
     let keys = ["/v1/keys", "/v1/keys/{id}/revoke"];
     assert_eq!(of_apps, [&tenants[..], &keys[..]].concat());
     of_nodes.dedup();
-    assert_eq!(of_nodes, ["/v1/edges/{region}", "/v1/keys", "/v1/keys/{id}/revoke"]);
+    let nodes = [
+        "/v1/edges/{region}",
+        "/v1/nodes",
+        "/v1/nodes/{id}",
+        "/v1/nodes/{id}/enrolment-tokens",
+        "/v1/nodes/{id}/enrolment-tokens/revoke",
+    ];
+    assert_eq!(of_nodes, [&nodes[..], &keys[..]].concat());
 }
 
 #[tokio::test]
@@ -121,7 +128,10 @@ async fn what_is_open_needs_no_key_and_nothing_else_is_open() {
     let server = Server::start().await;
     let open: Vec<&str> =
         TABLE.iter().filter(|(_, _, access)| *access == Access::Open).map(|(_, route, _)| *route).collect();
-    assert_eq!(open, ["/healthz", "/readyz", "/openapi.json", "/docs", "/docs/errors/{code}"]);
+    let pages = ["/healthz", "/readyz", "/openapi.json", "/docs", "/docs/errors/{code}"];
+    // A machine has no key: it shows a token's secret, or signs with its own.
+    let machines = ["/v1/enrolments", "/v1/nodes/{id}/nonces", "/v1/nodes/{id}/sessions"];
+    assert_eq!(open, [&pages[..], &machines[..]].concat());
     for route in &open[..4] {
         assert_eq!(Told::by(server.bare("GET", route)).await.status, 200, "{route}");
     }

@@ -7,15 +7,27 @@ use tests::api::Told;
 use tests::fleet::{APP, DOOR, Fleet, HOST, region};
 
 /// What creates has no revision before.
-const CREATES: [&str; 4] = ["/v1/jobs", "/v1/jobs/batch", "/v1/apps/{app}/instances", "/v1/keys"];
+const CREATES: [&str; 9] = [
+    "/v1/jobs",
+    "/v1/jobs/batch",
+    "/v1/apps/{app}/instances",
+    "/v1/keys",
+    "/v1/nodes",
+    "/v1/nodes/{id}/enrolment-tokens",
+    "/v1/enrolments",
+    "/v1/nodes/{id}/nonces",
+    "/v1/nodes/{id}/sessions",
+];
 /// What is on or off has no revision: a call that finds it so changes nothing.
-const SWITCHES: [&str; 6] = [
+const SWITCHES: [&str; 7] = [
     "/v1/queues/{name}/pause",
     "/v1/queues/{name}/resume",
     "/v1/kinds/{kind}/pause",
     "/v1/kinds/{kind}/resume",
     "/v1/apps/{app}/instances/{host}/park",
     "/v1/apps/{app}/instances/{host}/wake",
+    // The outstanding token is there or not; the record is as before.
+    "/v1/nodes/{id}/enrolment-tokens/revoke",
 ];
 
 #[tokio::test]
