@@ -8,6 +8,7 @@ mod instance;
 mod job;
 mod key;
 mod migrate;
+mod node;
 mod prune;
 mod queue;
 mod region;
@@ -79,6 +80,9 @@ enum Command {
     /// Define and look at regions
     #[command(subcommand)]
     Region(region::Command),
+    /// Make nodes' records, and enrol machines as them
+    #[command(subcommand)]
+    Node(node::Command),
     /// Manage API keys
     #[command(subcommand)]
     Key(key::Command),
@@ -149,6 +153,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Queue(command) => queue::run(&context, command),
         Command::Instance(command) => instance::run(&context, command),
         Command::Region(command) => region::run(&context, command),
+        Command::Node(command) => node::run(&context, command),
         Command::Key(command) => key::run(&context, command),
         Command::Config(command) => config::run(&context, command),
         Command::Completions(args) => completions::run(&args),

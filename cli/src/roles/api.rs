@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use domain::db;
 
-use crate::exit::Exit;
+use crate::exit::{Ending, Exit};
 use crate::settings::{Settings, table};
 use crate::{database, interrupt};
 
@@ -37,10 +37,22 @@ pub(crate) async fn run(settings: &Settings) -> anyhow::Result<Exit> {
         metrics_public: settings.switch(&table::API_METRICS_PUBLIC),
         secure_cookies: settings.switch(&table::API_SECURE_COOKIES),
         drain: settings.seconds(&table::API_DRAIN_SECONDS),
+        public_url: settings.text(&table::API_PUBLIC_URL).map(str::to_owned),
+        certificate_sha256: certificate(settings)?,
         hints: settings.switch(&table::DATABASE_HINTS),
         ..api::Config::default()
     };
     let app = api::App::new(pool, workers::jobs::catalogue(), config);
     api::serve(app, listener, shutdown).await.context("serve the API")?;
     Ok(Exit::Ok)
+}
+
+/// The certificate's fingerprint, in the one spelling in which machines are told it.
+fn certificate(settings: &Settings) -> anyhow::Result<Option<String>> {
+    let Some(text) = settings.text(&table::API_CERTIFICATE_SHA256) else { return Ok(None) };
+    let fingerprint = wire::Fingerprint::parse(text).ok_or_else(|| Ending {
+        exit: Exit::Usage,
+        message: "api.certificate_sha256 must have 64 hexadecimal digits, perhaps with colons between pairs".to_owned(),
+    })?;
+    Ok(Some(fingerprint.to_string()))
 }

@@ -96,6 +96,8 @@ settings! {
     API_MAX_LISTENERS = Setting::new("api.max_listeners", Bounds::Number(1, 100_000), "Streams of events that are open at once.").or("256");
     API_METRICS_PUBLIC = Setting::new("api.metrics_public", Bounds::Switch, "Whether `GET /metrics` needs no key: only where the port is private.").or("false");
     API_SECURE_COOKIES = Setting::new("api.secure_cookies", Bounds::Switch, "Whether the dashboard's session cookie is sent over TLS alone: true behind a proxy that ends TLS.").or("false");
+    API_PUBLIC_URL = Setting::new("api.public_url", Bounds::Url(&["http", "https"]), "Where machines reach this API, as one that enrols is told. Where it is not set, tokens say that it is missing.");
+    API_CERTIFICATE_SHA256 = Setting::new("api.certificate_sha256", Bounds::Text, "SHA-256 of the certificate that is shown there, 64 hexadecimal digits, perhaps with colons: a machine that enrols accepts no other. The API itself speaks plain HTTP: it is the certificate of the proxy before it. Where it is not set, tokens say that it is missing.");
     API_DRAIN_SECONDS = Setting::new("api.drain_seconds", Bounds::Number(1, 600), "How long open requests may take to end after SIGTERM.").or("10");
 
     WORKER_QUEUES = Setting::new("worker.queues", Bounds::List, "The queues that are served. A box serves its own queue as well.").or("default").flag("queues");

@@ -6,6 +6,8 @@ mod doctor;
 mod instances;
 mod keys;
 mod moves;
+mod nodes;
+mod pinned;
 mod prune;
 mod queues;
 mod roles;

@@ -51,6 +51,12 @@ impl Cli {
         self
     }
 
+    /// A variable of its environment.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        let (_, value) = self.env.iter().find(|(known, _)| known == name)?;
+        value.to_str().map(str::to_owned)
+    }
+
     /// The folder in which it runs.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()

@@ -175,7 +175,7 @@ async fn a_secret_is_told_in_one_answer_and_kept_as_its_sha256_alone() {
 
 #[tokio::test]
 async fn a_token_works_once() {
-    // E06; after a restart, too: nothing of it is held in the process.
+    // E06.
     let server = server().await;
     let node = put_node(&server, "box-1").await;
     let (secret, machine) = (secret(&server, node.id).await, Machine::new());

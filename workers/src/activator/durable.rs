@@ -16,19 +16,19 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Renames within one folder, which is flushed, too.
-pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     #[allow(clippy::disallowed_methods, reason = "the folder is flushed in the next line")]
     std::fs::rename(from, to)?;
     sync_folder_of(to)
 }
 
 /// Makes what was renamed or removed in the folder of `path` last.
-pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// Removes a file or a folder with all it holds; tells whether there was one.
-pub(super) fn remove(path: &Path) -> io::Result<bool> {
+pub(crate) fn remove(path: &Path) -> io::Result<bool> {
     let about = match std::fs::symlink_metadata(path) {
         Ok(about) => about,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

@@ -20,7 +20,7 @@ mod check;
 mod control;
 mod data;
 mod detach;
-mod durable;
+pub(crate) mod durable;
 mod error;
 mod files;
 mod identity;

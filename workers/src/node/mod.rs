@@ -26,6 +26,7 @@ use crate::mirror::{self, Place};
 use crate::objects::{CopyLimits, Endpoint, LimitSettings, ObjectStore, Tuning};
 
 mod config_key;
+pub mod enrolment;
 mod keeper;
 
 pub use config_key::{ConfigKeyError, read_config_key};
