@@ -21,6 +21,7 @@ use crate::ids::{NodeId, QueueName, RegionCode};
 pub mod enrolment;
 pub mod proof;
 pub mod records;
+pub mod reports;
 mod store;
 
 pub use store::{bump_serial, get, list, put_region, put_region_if, region, regions, register, seen};

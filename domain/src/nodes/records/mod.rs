@@ -107,9 +107,9 @@ pub struct Record {
     pub incarnation: i64,
     /// When the record was made.
     pub created_at: Timestamp,
-    /// When the machine was last heard; `None` for never.
+    /// When the machine was last heard, by its worker or by a report; `None` for never.
     pub seen_at: Option<Timestamp>,
-    /// Whether it was heard lately: within [`super::SILENT_AFTER`].
+    /// Whether it was heard lately: within [`super::SILENT_AFTER`]. Nothing is placed by this: [`super::Node`] is what hosts.
     pub live: bool,
     /// Since when the machine that holds the live credential has it.
     pub enrolled_at: Option<Timestamp>,

@@ -36,8 +36,10 @@ pub(super) async fn select(conn: &mut PgConnection, wanted: &Wanted, limit: u16)
         Record,
         r#"
         select n.id as "id: NodeId", n.identity, n.region as "region: RegionCode", n.hostname, n.display_name,
-               n.lifecycle, n.enabled, n.generation, n.incarnation, n.created_at, n.seen_at,
-               coalesce(n.seen_at > (select lh_now()) - $5::float8 * interval '1 second', false) as "live!",
+               n.lifecycle, n.enabled, n.generation, n.incarnation, n.created_at,
+               greatest(n.seen_at, n.heard_at) as seen_at,
+               coalesce(greatest(n.seen_at, n.heard_at) > (select lh_now()) - $5::float8 * interval '1 second', false)
+                   as "live!",
                c.created_at as "enrolled_at?", t.expires_at as "token_expires_at?"
           from nodes n
           left join node_credentials c on c.node_id = n.id and c.revoked_at is null
