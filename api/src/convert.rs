@@ -8,10 +8,12 @@ use domain::{audit, authority, queue};
 mod enrolment;
 mod moves;
 mod rehearsal;
+mod report;
 
 pub use enrolment::{control_plane, node};
 pub use moves::{instance_why, move_step, move_view, receipt};
 pub use rehearsal::{look, rehearsal};
+pub use report::{node_rebuild, node_report, report};
 
 fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)

@@ -217,6 +217,7 @@ error_pages! {
     HostTaken = "host_taken";
     RegionInUse = "region_in_use";
     NodeDecommissioned = "node_decommissioned";
+    StaleReport = "stale_report";
     NameTaken = "name_taken";
     StaleRevision = "stale_revision";
     BodyTooLarge = "body_too_large";

@@ -159,6 +159,7 @@ fn code_of_problem(code: wire::Code) -> Exit {
         | Code::HostTaken
         | Code::RegionInUse
         | Code::NodeDecommissioned
+        | Code::StaleReport
         | Code::NameTaken
         | Code::StaleRevision
         | Code::IdempotencyKeyReused => Exit::Conflict,

@@ -116,6 +116,7 @@ fn words(code: Code) -> (Told, &'static str) {
             (Detail, "enrol the machine again: `leasehold node token`, then `leasehold node enrol`")
         }
         Code::NodeDecommissioned => (Detail, "make a record of another identity with `leasehold node create`"),
+        Code::StaleReport => (Detail, "`leasehold node report` shows the record's incarnation and number"),
         Code::NameTaken => (Detail, "choose another name, or use what is there"),
         Code::StaleRevision => {
             (Title, "look at it again with the noun's `show`, decide, and pass its revision with --if-revision")

@@ -9,6 +9,7 @@ pub mod gate;
 pub mod keys;
 pub mod pgbouncer;
 pub mod proxy;
+pub mod reports;
 pub mod server;
 pub mod trials;
 pub mod wait;

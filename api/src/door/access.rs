@@ -136,6 +136,10 @@ pub const TABLE: &[(&str, &str, Access)] = &[
     ("GET", "/v1/nodes/{id}", Access::Needs(Permission::NodesRead, Honours::NODE)),
     ("POST", "/v1/nodes/{id}/enrolment-tokens", Access::Needs(Permission::NodesWrite, Honours::NODE)),
     ("POST", "/v1/nodes/{id}/enrolment-tokens/revoke", Access::Needs(Permission::NodesWrite, Honours::NODE)),
+    // The node itself, by its session: the route asks for one besides.
+    ("PUT", "/v1/nodes/{id}/report", Access::Needs(Permission::NodesReport, Honours::NODE)),
+    ("GET", "/v1/nodes/{id}/report", Access::Needs(Permission::NodesRead, Honours::NODE)),
+    ("GET", "/v1/nodes/{id}/rebuild", Access::Needs(Permission::NodesRebuild, Honours::NODE)),
     // A machine that has nothing yet but a token's secret, or its own key: what it shows stands in the body.
     ("POST", "/v1/enrolments", Access::Open),
     ("POST", "/v1/nodes/{id}/nonces", Access::Open),

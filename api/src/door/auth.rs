@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use domain::authority::{self, IdentityKind, Permission, Permissions, Presented, Refusal, Scopes};
@@ -41,6 +41,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// The node that proved itself by a session: what a route asks for that is the node's own. No API key is one, whatever its kind.
+#[derive(Debug, Clone)]
+pub struct Proven(pub proof::Session);
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Proven {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get::<Self>().cloned())
+    }
+}
+
 /// The layer over every route of the API: permission, scopes, rate, shape of the query.
 pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     match admit(&app, &mut request).await {
@@ -67,11 +79,14 @@ async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
     };
     let open = matches!(access, Access::NeedsUnlessPublic(_)) && app.config().metrics_public;
     if let Some((permission, honours)) = access.needed().filter(|_| !open) {
-        let caller = caller(app, &path, request.headers()).await?;
+        let (caller, proven) = caller(app, &path, request.headers()).await?;
         tracing::Span::current().record("identity.id", tracing::field::display(caller.identity));
         app.rates().take(caller.key)?;
         permit(&caller, permission, honours)?;
         request.extensions_mut().insert(Caller(caller));
+        if let Some(session) = proven {
+            request.extensions_mut().insert(Proven(session));
+        }
     }
     super::query::check(app.queries(), request.method().as_str(), &path, request.uri().query())
 }
@@ -82,7 +97,7 @@ async fn admit(app: &App, request: &mut Request) -> Result<(), Failure> {
 /// Why the same request would be refused now.
 pub(crate) async fn still(app: &App, method: &str, path: &str, headers: &HeaderMap) -> Result<(), Failure> {
     let Some((permission, honours)) = access::of(method, path).and_then(Access::needed) else { return Ok(()) };
-    permit(&caller(app, path, headers).await?, permission, honours)
+    permit(&caller(app, path, headers).await?.0, permission, honours)
 }
 
 fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) -> Result<(), Failure> {
@@ -100,43 +115,49 @@ fn permit(caller: &authority::Caller, permission: Permission, honours: Honours) 
     Ok(())
 }
 
-/// The owner of the presented key, or, where a page's script may listen, of the session's cookie.
-async fn caller(app: &App, path: &str, headers: &HeaderMap) -> Result<authority::Caller, Failure> {
+/// The owner of the presented key, or, where a page's script may listen, of the session's cookie; and the session of a node.
+async fn caller(
+    app: &App,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<(authority::Caller, Option<proof::Session>), Failure> {
     if access::BY_SESSION.contains(&path) && !headers.contains_key(AUTHORIZATION) {
         let (mut conn, secure) = (domain::db::session(app.pool()).await?, app.config().secure_cookies);
         let caller = session::caller(&mut conn, headers, secure).await?.ok_or_else(missing)?;
         app.rates().accepted(&Shown::session(headers, secure));
-        return Ok(caller);
+        return Ok((caller, None));
     }
     let text = bearer(headers)?;
     // What has not the form of either is refused without a look into the database.
     let caller = if text.expose_secret().starts_with(proof::PREFIX) {
         let bearer = Bearer::parse(&text).ok_or_else(ended)?;
         let mut conn = domain::db::session(app.pool()).await?;
-        of_node(proof::find(&mut conn, &bearer).await?.ok_or_else(ended)?)
+        let session = proof::find(&mut conn, &bearer).await?.ok_or_else(ended)?;
+        (of_node(&session), Some(session))
     } else {
         let presented = Presented::parse(&text).map_err(refused)?;
         let mut conn = domain::db::session(app.pool()).await?;
-        authority::authenticate(&mut conn, &presented).await?
+        (authority::authenticate(&mut conn, &presented).await?, None)
     };
     app.rates().accepted(&Shown::keys(headers));
     Ok(caller)
 }
 
 /// A node by its session: it has what its kind gives, and sees itself. Its credential was asked about just now.
-fn of_node(session: proof::Session) -> authority::Caller {
+fn of_node(session: &proof::Session) -> authority::Caller {
     authority::Caller {
         identity: IdentityId(session.node.0),
         key: KeyId(session.id.0),
         kind: IdentityKind::Node,
         permissions: Permissions::effective(IdentityKind::Node, &BTreeSet::new(), None),
         scopes: Scopes { app: None, node: Some(BTreeSet::from([session.identity.clone()])) },
-        name: session.identity,
+        name: session.identity.clone(),
         expires_at: Some(session.expires_at),
     }
 }
 
-fn ended() -> Failure {
+/// A session that is not known, or works no more.
+pub(crate) fn ended() -> Failure {
     Failure::new(
         Code::Unauthenticated,
         "The node's session is not known, has ended, or its machine was replaced: open another one.",

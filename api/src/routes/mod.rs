@@ -16,6 +16,7 @@ mod nodes;
 mod queues;
 mod regions;
 mod rehearsals;
+mod reports;
 mod rescue;
 mod standing;
 
@@ -97,6 +98,8 @@ pub(crate) fn described() -> OpenApiRouter<App> {
         .routes(routes!(nodes::get))
         .routes(routes!(nodes::issue_token))
         .routes(routes!(nodes::revoke_token))
+        .routes(routes!(reports::put, reports::get))
+        .routes(routes!(reports::rebuild))
         .routes(routes!(enrolments::enrol))
         .routes(routes!(enrolments::nonce))
         .routes(routes!(enrolments::open_session))

@@ -127,7 +127,7 @@ pub(super) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 }
 
 /// A record that the caller may see; what it may not see does not exist for it.
-async fn visible(conn: &mut PgConnection, caller: &Caller, id: NodeId) -> Result<Record, Failure> {
+pub(super) async fn visible(conn: &mut PgConnection, caller: &Caller, id: NodeId) -> Result<Record, Failure> {
     let node = records::get(conn, id).await?.filter(|node| caller.sees_node(&node.identity));
     node.ok_or_else(Failure::not_found)
 }

@@ -15,6 +15,7 @@ mod nodes;
 mod problem;
 mod queues;
 mod rehearsal;
+mod reports;
 mod standing;
 mod why;
 
@@ -40,6 +41,7 @@ pub use queues::{FencedWrite, Kind, Queue, ThroughputPoint, Worker};
 pub use rehearsal::{
     FirstRound, FreezePart, LandingBox, LookAmount, LookReport, MoveGate, MoveLook, MoveRehearsal, PredictedFreeze,
 };
+pub use reports::{NewNodeReport, NodeRebuild, NodeReport, OwnedItem, ReportOutcome, TakenNodeReport};
 pub use standing::{InstanceReason, InstanceWhy, Seat};
 pub use why::{Why, WhyHolder, WhyReason};
 

@@ -44,7 +44,7 @@ pub struct Node {
     pub incarnation: i64,
     /// When the record was made.
     pub created_at: DateTime<Utc>,
-    /// When the machine was last heard; null for never.
+    /// When the machine was last heard, by its worker or by a report; null for never.
     pub seen_at: Option<DateTime<Utc>>,
     /// Whether it was heard lately.
     pub live: bool,

@@ -101,6 +101,8 @@ codes! {
     RegionInUse = "region_in_use", 409, "The region is in use";
     /// The node was taken out of service for good.
     NodeDecommissioned = "node_decommissioned", 409, "The node was decommissioned";
+    /// A later report of the node is known, or another machine is the node now.
+    StaleReport = "stale_report", 409, "A later report is known";
     /// The name is taken.
     NameTaken = "name_taken", 409, "The name is taken";
     /// It changed since it was read.

@@ -47,6 +47,12 @@ pub enum Permission {
     /// Make nodes' records, and issue and revoke their enrolment tokens.
     #[serde(rename = "nodes.write")]
     NodesWrite,
+    /// Report what a node owns: a node for itself, by its session.
+    #[serde(rename = "nodes.report")]
+    NodesReport,
+    /// Read what a rebuilt node is given: a node for itself, and whoever reads nodes.
+    #[serde(rename = "nodes.rebuild")]
+    NodesRebuild,
     /// Define regions.
     #[serde(rename = "regions.write")]
     RegionsWrite,
@@ -63,7 +69,7 @@ pub enum Permission {
 
 impl Permission {
     /// Every permission.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::JobsOperate,
@@ -77,6 +83,8 @@ impl Permission {
         Self::EdgesRead,
         Self::NodesRead,
         Self::NodesWrite,
+        Self::NodesReport,
+        Self::NodesRebuild,
         Self::RegionsWrite,
         Self::KeysManage,
         Self::MetricsRead,
@@ -100,6 +108,8 @@ impl Permission {
             Self::EdgesRead => "edges.read",
             Self::NodesRead => "nodes.read",
             Self::NodesWrite => "nodes.write",
+            Self::NodesReport => "nodes.report",
+            Self::NodesRebuild => "nodes.rebuild",
             Self::RegionsWrite => "regions.write",
             Self::KeysManage => "keys.manage",
             Self::MetricsRead => "metrics.read",
@@ -122,6 +132,7 @@ impl Permission {
             | Self::InstancesRead
             | Self::EdgesRead
             | Self::NodesRead
+            | Self::NodesRebuild
             | Self::MetricsRead => Role::Viewer,
             Self::JobsWrite
             | Self::JobsOperate
@@ -132,6 +143,8 @@ impl Permission {
             | Self::AuditRead => Role::Operator,
             // Whoever enrols a machine gives it a node's trust.
             Self::NodesWrite | Self::RegionsWrite | Self::KeysManage => Role::Admin,
+            // The route asks for a node's session besides, which no role gives.
+            Self::NodesReport => Role::Admin,
         }
     }
 
@@ -141,7 +154,7 @@ impl Permission {
             // A person has what its roles give.
             IdentityKind::Person => false,
             IdentityKind::App => matches!(self, Self::InstancesRead | Self::InstancesWrite | Self::MovesWrite),
-            IdentityKind::Node => matches!(self, Self::EdgesRead),
+            IdentityKind::Node => matches!(self, Self::EdgesRead | Self::NodesReport | Self::NodesRebuild),
             // The instance's own identity passes no instance door (M-014).
             IdentityKind::Instance => false,
         }

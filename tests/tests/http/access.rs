@@ -119,6 +119,8 @@ async fn every_route_refuses_a_key_whose_scopes_it_cannot_keep_to() {
         "/v1/nodes/{id}",
         "/v1/nodes/{id}/enrolment-tokens",
         "/v1/nodes/{id}/enrolment-tokens/revoke",
+        "/v1/nodes/{id}/report",
+        "/v1/nodes/{id}/rebuild",
     ];
     assert_eq!(of_nodes, [&nodes[..], &keys[..]].concat());
 }

@@ -20,6 +20,8 @@ mod lists;
 mod logs;
 mod marks;
 mod moves;
+mod node_report_races;
+mod node_reports;
 mod node_sessions;
 mod nodes;
 mod operate;

@@ -29,6 +29,8 @@ const SWITCHES: [&str; 7] = [
     // The outstanding token is there or not; the record is as before.
     "/v1/nodes/{id}/enrolment-tokens/revoke",
 ];
+/// What carries its own order in its body.
+const ORDERED: [&str; 1] = ["/v1/nodes/{id}/report"];
 
 #[tokio::test]
 async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_nothing() {
@@ -78,7 +80,7 @@ async fn every_change_of_what_has_a_revision_refuses_a_stale_one_and_changes_not
         ("/v1/regions/{code}", "/v1/regions/uk".to_owned(), json!(region("uk")), serial + 1),
         ("/v1/keys/{id}/revoke", format!("/v1/keys/{key}/revoke"), json!({}), 1),
     ];
-    let revised = |route: &str| !CREATES.contains(&route) && !SWITCHES.contains(&route);
+    let revised = |route: &str| ![&CREATES[..], &SWITCHES, &ORDERED].concat().contains(&route);
     let routes = TABLE.iter().filter(|(method, route, _)| *method != "GET" && revised(route));
     let mut walked = 0;
     for (method, route, _) in routes {

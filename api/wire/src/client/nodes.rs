@@ -1,11 +1,12 @@
 //! Nodes: their records, their enrolment, their sessions.
 
+use reqwest::Method;
 use uuid::Uuid;
 
 use super::{Answer, Client, Error, present, text};
 use crate::{
-    Enrolled, Enrolment, EnrolmentToken, EnrolmentTokenRequest, NewNode, Node, NodeNonce, NodeSession,
-    NodeSessionRequest, Page, Reason, RevokedToken,
+    Enrolled, Enrolment, EnrolmentToken, EnrolmentTokenRequest, NewNode, NewNodeReport, Node, NodeNonce, NodeRebuild,
+    NodeReport, NodeSession, NodeSessionRequest, Page, Reason, RevokedToken, TakenNodeReport,
 };
 
 impl Client {
@@ -82,5 +83,30 @@ impl Client {
     /// See [`Error`].
     pub async fn open_node_session(&self, node: Uuid, request: &NodeSessionRequest) -> Result<NodeSession, Error> {
         self.act(&["v1", "nodes", &node.to_string(), "sessions"], request, None).await
+    }
+
+    /// Reports what this node owns; the client's key is the bearer of its session.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn put_node_report(&self, node: Uuid, report: &NewNodeReport) -> Result<TakenNodeReport, Error> {
+        let request = self.request(Method::PUT, &["v1", "nodes", &node.to_string(), "report"]);
+        Ok(self.send(request.json(report)).await?.value)
+    }
+
+    /// What a node reported last.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn node_report(&self, node: Uuid) -> Result<NodeReport, Error> {
+        self.get(&["v1", "nodes", &node.to_string(), "report"], &()).await
+    }
+
+    /// What is wanted of a node, and what it reported last, of one moment.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn node_rebuild(&self, node: Uuid) -> Result<NodeRebuild, Error> {
+        self.get(&["v1", "nodes", &node.to_string(), "rebuild"], &()).await
     }
 }
