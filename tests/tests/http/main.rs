@@ -20,6 +20,7 @@ mod lists;
 mod logs;
 mod marks;
 mod moves;
+mod node_rebuilds;
 mod node_report_races;
 mod node_reports;
 mod node_sessions;

@@ -28,6 +28,7 @@ use crate::objects::{CopyLimits, Endpoint, LimitSettings, ObjectStore, Tuning};
 mod config_key;
 pub mod enrolment;
 mod keeper;
+pub mod rebuild;
 
 pub use config_key::{ConfigKeyError, read_config_key};
 pub use keeper::{Kept, beat, keep, sweep};
