@@ -16,6 +16,8 @@ use crate::exit::{Ending, Exit};
 use crate::output::{details, moment, or_dash, table};
 use crate::{input, parse, runtime};
 
+mod reports;
+
 /// How long the machine waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest secret that is read from stdin; one has 68 bytes.
@@ -52,6 +54,23 @@ pub(crate) enum Command {
         The secret is taken from a file that its owner alone may read, or from stdin: others of a machine see arguments\n\
         and variables.")]
     Enrol(Enrol),
+    /// Show what a node reported last that it owns, and how old that is
+    #[command(after_help = "Example: leasehold node report 01890a5d-ac96-774b-bcce-b302099a8057\n\n\
+        The record is a backup: nothing decides from it, and the node is right where they differ. A node that never\n\
+        reported is not one that reported nothing.")]
+    Report {
+        /// The node's id
+        #[arg(value_parser = parse::id)]
+        id: Uuid,
+    },
+    /// Show what a rebuilt node is given: what is wanted of it, beside what it reported last
+    #[command(after_help = "Example: leasehold node rebuild 01890a5d-ac96-774b-bcce-b302099a8057\n\n\
+        Both are of one moment. Where the node never reported, a rebuilt one removes nothing.")]
+    Rebuild {
+        /// The node's id
+        #[arg(value_parser = parse::id)]
+        id: Uuid,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -133,6 +152,8 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<Exit> {
         Command::Token(args) if args.revoke => revoke(context, &args)?,
         Command::Token(args) => issue(context, &args)?,
         Command::Enrol(args) => enrol(context, &args)?,
+        Command::Report { id } => reports::report(context, id)?,
+        Command::Rebuild { id } => reports::rebuild(context, id)?,
     }
     Ok(Exit::Ok)
 }

@@ -6,6 +6,7 @@ mod doctor;
 mod instances;
 mod keys;
 mod moves;
+mod node_reports;
 mod nodes;
 mod pinned;
 mod prune;
