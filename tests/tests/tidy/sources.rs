@@ -157,3 +157,43 @@ fn every_migration_says_what_why_and_which_lock_it_takes() {
         .collect();
     none("migrations", &findings);
 }
+
+/// O02: what a node reports is a backup and never a source. Nobody but its own module, and the routes and verbs that take and
+/// tell it, knows of it; and nobody but the record that people see tells when a machine was heard by a report.
+#[test]
+fn nothing_decides_from_what_a_node_reports() {
+    const REPORTS: [&str; 9] = [
+        "domain/src/nodes/reports/",
+        "domain/src/nodes/mod.rs",
+        "api/src/routes/reports.rs",
+        "api/src/routes/mod.rs",
+        "api/src/convert/report.rs",
+        "api/wire/src/lib.rs",
+        "cli/src/commands/node.rs",
+        "cli/src/commands/node/reports.rs",
+        "workers/src/node/rebuild.rs",
+    ];
+    const HEARD: [&str; 4] = [
+        "domain/src/nodes/reports/store.rs",
+        "domain/src/nodes/records/store.rs",
+        // Of workers, which have a column of their own.
+        "domain/src/queue/why",
+        "domain/src/queue/store/why.rs",
+    ];
+    let rules: [(&[&str], &[&str]); 2] =
+        [(&["reports::", "mod reports", "node_reports", "NodeReport::"], &REPORTS), (&["heard_at"], &HEARD)];
+    let mut findings = Vec::new();
+    for (names, may) in rules {
+        let mut knowing = 0;
+        for file in shipped() {
+            let says = file.code("//").filter(|(_, line)| names.iter().any(|name| line.contains(name)));
+            if may.iter().any(|place| file.path.starts_with(place)) {
+                knowing += says.count();
+            } else {
+                findings.extend(says.map(|(n, line)| format!("{}:{n}: {}", file.path, line.trim())));
+            }
+        }
+        assert!(knowing >= 4, "the search finds what it looks for: {names:?}");
+    }
+    none("readers of what nodes report", &findings);
+}
