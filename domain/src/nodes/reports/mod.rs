@@ -158,16 +158,6 @@ enum Verdict {
     Ended,
 }
 
-impl Verdict {
-    /// Whether the machine counts as heard.
-    const fn hears(self) -> bool {
-        match self {
-            Self::Replace | Self::Keep | Self::Late | Self::Ahead => true,
-            Self::Replaced | Self::Ended => false,
-        }
-    }
-}
-
 fn decide(standing: Standing, mark: Mark, outcome: Outcome) -> Verdict {
     if mark.incarnation < standing.incarnation {
         return Verdict::Replaced;
@@ -225,18 +215,24 @@ pub enum Taken {
 pub async fn put(conn: &mut PgConnection, session: &Session, report: &Report) -> Result<Taken, records::Error> {
     records::hold(conn, session.node).await?;
     let standing = store::standing(conn, session).await?;
-    let verdict = decide(standing, report.mark, report.outcome);
-    let at = if verdict.hears() { Some(store::hear(conn, session.node).await?) } else { None };
-    if let (Verdict::Replace, Some(at)) = (verdict, at) {
-        store::replace(conn, session.node, report, at).await?;
-    }
     let Standing { incarnation, kept, .. } = standing;
-    Ok(match (verdict, at) {
-        (Verdict::Replace, Some(at)) => Taken::Replaced { at },
-        (Verdict::Keep, Some(at)) => Taken::Kept { at },
-        (Verdict::Ahead, _) => Taken::Ahead { incarnation },
-        (Verdict::Late | Verdict::Replaced, _) => Taken::Stale { incarnation, kept },
-        (Verdict::Ended | Verdict::Replace | Verdict::Keep, _) => Taken::Ended,
+    Ok(match decide(standing, report.mark, report.outcome) {
+        Verdict::Replace => {
+            let at = store::hear(conn, session.node).await?;
+            store::replace(conn, session.node, report, at).await?;
+            Taken::Replaced { at }
+        }
+        Verdict::Keep => Taken::Kept { at: store::hear(conn, session.node).await? },
+        Verdict::Late => {
+            store::hear(conn, session.node).await?;
+            Taken::Stale { incarnation, kept }
+        }
+        Verdict::Ahead => {
+            store::hear(conn, session.node).await?;
+            Taken::Ahead { incarnation }
+        }
+        Verdict::Replaced => Taken::Stale { incarnation, kept },
+        Verdict::Ended => Taken::Ended,
     })
 }
 
