@@ -110,17 +110,18 @@ async fn a_reader_sees_one_report_and_no_mix_of_two() {
         node.report(seq, &hosts.iter().map(String::as_str).collect::<Vec<_>>())
     };
     node.put(&server, &named(1)).await.expect("taken");
+    let (own, operator) = (node.client(&server), server.client());
     let done = AtomicBool::new(false);
     let write = async {
         for seq in 2..=150 {
-            node.put(&server, &named(seq)).await.expect("taken");
+            own.put_node_report(node.id, &named(seq)).await.expect("taken");
         }
         done.store(true, Ordering::SeqCst);
     };
     let read = async {
         let mut seen = std::collections::BTreeSet::new();
         while !done.load(Ordering::SeqCst) {
-            let shown = server.client().node_report(node.id).await.expect("the record");
+            let shown = operator.node_report(node.id).await.expect("the record");
             let NodeReport::Reported { seq, items, .. } = shown else { panic!("it reported") };
             assert_eq!(items, named(seq).items);
             seen.insert(seq);
