@@ -136,7 +136,7 @@ pub async fn examine(pool: &PgPool) -> Report {
         examine_instances(pool, &mut report).await;
     } else {
         report.leave_out("queue");
-        report.leave_out("instances");
+        report.leave_out("held_instances");
     }
     report
 }
