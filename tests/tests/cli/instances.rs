@@ -321,7 +321,7 @@ async fn an_environment_is_set_from_a_file_and_told_by_its_names() {
     let run = async |args: Vec<String>| system.cli.run(&args.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let done = run(set(&["--file", &second, "--if-revision", &revision])).await;
     assert_eq!(done.code, Some(0), "{}", done.err);
-    assert_eq!(done.out, "ledger.acme.example: 1 variable, from its next start on\n");
+    assert_eq!(done.out, "ledger.acme.example: 1 variable, from its next start on (leasehold instance restart)\n");
     let shown = system.cli.json(&[&["instance", "show"][..], &place].concat()).await;
     assert_eq!(shown["env"], serde_json::json!({"MODE": "quiet"}), "what the file does not name is gone");
     let (bad, none) = (file("bad.env", "CARLOS_REGION=hunter2\n"), file("none.env", "# nothing\n"));
@@ -337,5 +337,9 @@ async fn an_environment_is_set_from_a_file_and_told_by_its_names() {
         assert!(refused.err.contains(word) && !refused.err.contains("hunter2"), "{}", refused.err);
     }
     let cleared = run(set(&["--empty"])).await;
-    assert_eq!(cleared.out, "ledger.acme.example: 0 variables, from its next start on\n", "{}", cleared.err);
+    assert_eq!(
+        cleared.out, "ledger.acme.example: 0 variables, from its next start on (leasehold instance restart)\n",
+        "{}",
+        cleared.err
+    );
 }
