@@ -89,6 +89,23 @@ async fn no_secret_is_printed_when_its_use_fails() {
 }
 
 #[tokio::test]
+async fn every_flag_that_the_reference_names_is_one_of_a_role() {
+    let cli = Cli::new();
+    let mut helps = String::new();
+    for role in ["api", "worker", "migrate", "dev"] {
+        helps += &cli.run(&[role, "--help"]).await.out;
+    }
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md")).expect("the page");
+    let flags = page.split('`').filter(|word| word.starts_with("--") && !word.contains(' '));
+    let flags: std::collections::BTreeSet<&str> = flags.collect();
+    assert!(flags.len() > 8, "{flags:?}");
+    for flag in flags {
+        assert!(helps.split_whitespace().any(|word| word == flag), "{flag} is a flag of nothing");
+    }
+}
+
+#[tokio::test]
 async fn the_help_tells_the_exit_codes_and_each_verb_an_example() {
     let cli = Cli::new();
     let help = cli.run(&["--help"]).await;
