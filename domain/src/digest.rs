@@ -9,6 +9,17 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
+/// `N` bytes from their hexadecimal digits in lower case: one spelling for one value. `None` for any other text.
+#[must_use]
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    // `decode_to_slice` would take capitals as well.
+    if text.bytes().any(|b| b.is_ascii_uppercase()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    hex::decode_to_slice(text, &mut bytes).ok().map(|()| bytes)
+}
+
 /// SHA-256 of a value's canonical JSON.
 #[must_use]
 pub fn of_json(value: &Value) -> [u8; 32] {
@@ -41,6 +52,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn bytes_have_one_spelling() {
+        assert_eq!(from_hex::<2>("00af"), Some([0, 0xaf]));
+        for bad in ["", "00", "00AF", "00a", "00af00", "00ag", "é0a"] {
+            assert_eq!(from_hex::<2>(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn the_order_of_fields_does_not_change_a_digest() {

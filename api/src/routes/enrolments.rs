@@ -156,7 +156,7 @@ pub(super) async fn open_session(
     let (_, asked) = body.parse::<NodeSessionRequest>()?;
     let nonce = Nonce::parse(&asked.nonce)
         .ok_or_else(|| Failure::field("/nonce", "must have 64 hexadecimal digits in lower case"))?;
-    let signature = signature(&asked.signature)
+    let signature = domain::digest::from_hex(&asked.signature)
         .ok_or_else(|| Failure::field("/signature", "must have 128 hexadecimal digits in lower case"))?;
     let mut tx = domain::db::begin(app.pool()).await?;
     let opened = proof::open(&mut tx, id, &nonce, &signature).await?;
@@ -176,12 +176,4 @@ pub(super) async fn open_session(
              nonce; if that is refused too, enrol the machine again.",
         ),
     })
-}
-
-fn signature(text: &str) -> Option<[u8; 64]> {
-    let mut bytes = [0; 64];
-    if text.bytes().any(|b| b.is_ascii_uppercase()) {
-        return None;
-    }
-    hex::decode_to_slice(text, &mut bytes).ok().map(|()| bytes)
 }

@@ -20,6 +20,7 @@ use sqlx::PgConnection;
 use super::records::{self, Error};
 use crate::audit::{self, Actor};
 use crate::clock::Timestamp;
+use crate::digest;
 use crate::ids::{CredentialId, EnrolmentTokenId, IdentityId, NodeId};
 
 mod secret;
@@ -115,12 +116,7 @@ impl PublicKey {
     /// Reads 64 hexadecimal digits in lower case; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let mut bytes = [0; 32];
-        // One spelling for one key.
-        if text.bytes().any(|b| b.is_ascii_uppercase()) {
-            return None;
-        }
-        hex::decode_to_slice(text, &mut bytes).ok().map(|()| Self(bytes))
+        digest::from_hex(text).map(Self)
     }
 
     /// Its bytes.

@@ -41,7 +41,7 @@ impl Nonce {
     /// Reads 64 hexadecimal digits in lower case; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        digits(text).map(Self)
+        digest::from_hex(text).map(Self)
     }
 }
 
@@ -81,7 +81,7 @@ impl Bearer {
     /// Takes a presented bearer; `None` for what cannot be one.
     #[must_use]
     pub fn parse(text: &SecretString) -> Option<Self> {
-        digits(text.expose_secret().strip_prefix(PREFIX)?).map(Self)
+        digest::from_hex(text.expose_secret().strip_prefix(PREFIX)?).map(Self)
     }
 
     /// The whole bearer, to be told once.
@@ -150,16 +150,6 @@ async fn begin(
 /// Only the database's.
 pub async fn find(conn: &mut PgConnection, bearer: &Bearer) -> Result<Option<Session>, sqlx::Error> {
     store::find(conn, &bearer.hash()).await
-}
-
-/// 64 hexadecimal digits in lower case.
-fn digits(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    // One spelling for one value: `decode_to_slice` would take capitals as well.
-    if text.bytes().any(|b| b.is_ascii_uppercase()) {
-        return None;
-    }
-    hex::decode_to_slice(text, &mut bytes).ok().map(|()| bytes)
 }
 
 #[cfg(test)]
