@@ -140,8 +140,8 @@ pub(super) async fn get(
 
 /// Sets an instance's environment in place of the one that it has.
 ///
-/// A process that runs keeps the environment that it was started with until its next start: `POST …/restart`. What could not start or land for its environment is tried again at once.
-/// The environment that it has already changes nothing.
+/// A process that runs keeps the environment that it was started with until its next start: `POST …/restart`. What could not
+/// start or land for its environment is tried again at once. The environment that it has already changes nothing.
 #[utoipa::path(put, path = "/v1/apps/{app}/instances/{host}/env", tag = "instances", operation_id = "set_environment",
     request_body = Environment,
     params(

@@ -39,7 +39,7 @@ mod tests {
         let since = "2026-03-14T03:00:00Z".parse().unwrap();
         let held = RecordHeld { code: "not_replicated".to_owned(), message: String::new(), permanent: false, since };
         let (app, region) = (AppName::new("acme").unwrap(), RegionCode::new("eu").unwrap());
-        HeldLanding { app, host: Host::new(host).unwrap(), landed: true, region, held }
+        HeldLanding { app, host: Host::new(host).unwrap(), landed: true, served: true, region, held }
     }
 
     #[test]

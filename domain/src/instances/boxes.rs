@@ -125,7 +125,8 @@ pub async fn restart(
     db::finish(tx, done).await
 }
 
-/// Parks an instance, or lets it run again: with a new start, also where its box saw nothing of the park. Returns its region; a record that is so already is left alone.
+/// Parks an instance, or lets it run again: with a new start, also where its box saw nothing of the park. Returns its region; a
+/// record that is so already is left alone.
 ///
 /// One transaction: the record, its revision, the region's serial, the audit event.
 ///

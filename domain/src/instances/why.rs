@@ -91,6 +91,8 @@ pub struct HeldLanding {
     pub host: Host,
     /// Whether it has landed.
     pub landed: bool,
+    /// Whether edges are told where it answers: it is served all the same.
+    pub served: bool,
     /// Its region.
     pub region: RegionCode,
     /// What holds it up.

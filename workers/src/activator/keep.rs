@@ -206,36 +206,8 @@ impl Keeper {
                     }
                 });
             }
-            Action::Start { host, env, restarts } => {
-                let backoff = self.backoffs.entry(host.clone()).or_default();
-                if !self.activator.has_program() || !backoff.is_due_with(&env, Instant::now()) {
-                    return;
-                }
-                let (activator, starts) = (self.activator.clone(), Arc::clone(&self.starts));
-                let (pool, node) = (self.pool.clone(), self.node);
-                self.busy.insert(host.clone());
-                self.tasks.spawn(async move {
-                    let _turn = starts.acquire().await;
-                    let error = begin(&pool, node, &activator, &host, Launch { env: &env, restarts }).await.err();
-                    Done { host, began: error.is_none(), error }
-                });
-            }
-            Action::Restart { host, env, restarts } => {
-                let backoff = self.backoffs.entry(host.clone()).or_default();
-                // What could not be started again goes on.
-                if !self.activator.has_program() || !backoff.is_due_with(&env, Instant::now()) {
-                    return;
-                }
-                let (activator, starts) = (self.activator.clone(), Arc::clone(&self.starts));
-                let (pool, node) = (self.pool.clone(), self.node);
-                self.busy.insert(host.clone());
-                self.tasks.spawn(async move {
-                    let _turn = starts.acquire().await;
-                    let launch = Launch { env: &env, restarts };
-                    let error = begin_anew(&pool, node, &activator, &host, launch).await.err();
-                    Done { host, began: error.is_none(), error }
-                });
-            }
+            Action::Start { host, env, restarts } => self.launch(host, env, restarts, false),
+            Action::Restart { host, env, restarts } => self.launch(host, env, restarts, true),
             Action::Stop { host, why } => {
                 if !self.backoffs.entry(host.clone()).or_default().is_due(Instant::now()) {
                     return;
@@ -251,6 +223,27 @@ impl Keeper {
                 });
             }
         }
+    }
+
+    /// Starts a child, where it is time and there is a program; `anew` in place of the one that runs, which goes on otherwise.
+    fn launch(&mut self, host: Host, env: BTreeMap<String, String>, restarts: i64, anew: bool) {
+        let backoff = self.backoffs.entry(host.clone()).or_default();
+        if !self.activator.has_program() || !backoff.is_due_with(&env, Instant::now()) {
+            return;
+        }
+        let (activator, starts) = (self.activator.clone(), Arc::clone(&self.starts));
+        let (pool, node) = (self.pool.clone(), self.node);
+        self.busy.insert(host.clone());
+        self.tasks.spawn(async move {
+            let _turn = starts.acquire().await;
+            let launch = Launch { env: &env, restarts };
+            let ended = if anew { end_first(&pool, node, &activator, &host, launch).await } else { Ok(()) };
+            let begun = match ended {
+                Ok(()) => begin(&pool, node, &activator, &host, launch).await,
+                Err(error) => Err(error),
+            };
+            Done { host, began: begun.is_ok(), error: begun.err() }
+        });
     }
 
     fn note(&mut self, done: Result<Done, tokio::task::JoinError>) {
@@ -302,18 +295,15 @@ async fn begin(
             Ok(())
         }
         Err(error) => {
-            let waits_for = awaited_key(activator, launch.env, &error);
-            if let Err(error) = note_start(pool, node, host, waits_for.as_ref()).await {
-                tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
-            }
+            note_start(pool, node, host, awaited_key(activator, launch.env, &error).as_ref()).await;
             Err(error)
         }
     }
 }
 
-/// Ends a child and starts another in its place. litestream goes on: nothing waits for the store. A child that no other could
-/// follow is not ended.
-async fn begin_anew(
+/// Ends a child for another that is to be started in its place. litestream goes on: nothing waits for the store. A child that
+/// no other could follow is not ended.
+async fn end_first(
     pool: &PgPool,
     node: NodeId,
     activator: &Activator,
@@ -321,12 +311,10 @@ async fn begin_anew(
     launch: Launch<'_>,
 ) -> Result<(), Error> {
     if let Err(source) = sealed::open(launch.env, activator.config_key()) {
-        let error = Error::ConfigKey { host: host.clone(), source };
-        let waits_for = awaited_key(activator, launch.env, &error);
-        if let Err(error) = note_start(pool, node, host, waits_for.as_ref()).await {
-            tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
-        }
-        return Err(error);
+        let waits =
+            Obstacle::lasting(config_key::CODE, format!("its new start waits, and it goes on as it was: {source}"));
+        note_start(pool, node, host, Some(&waits)).await;
+        return Err(Error::ConfigKey { host: host.clone(), source });
     }
     match may_start(pool, node, host).await {
         Ok(true) => {}
@@ -336,8 +324,7 @@ async fn begin_anew(
     tracing::info!(host = %host, "a new start was asked for");
     // Edges learn first: what they still send would meet a child that ends.
     let _ = publish(pool, node, host, None).await;
-    activator.stop_child(host).await?;
-    begin(pool, node, activator, host, launch).await
+    activator.stop_child(host).await.map(drop)
 }
 
 /// One leg of a look, which is told by its name where it takes long.
@@ -375,11 +362,17 @@ fn awaited_key(activator: &Activator, env: &BTreeMap<String, String>, error: &Er
     Some(Obstacle::lasting(config_key::CODE, format!("its child does not start: {unopened}")))
 }
 
-/// Has the record's page say what a start waits for, or that it waits for nothing that the page tells.
-async fn note_start(pool: &PgPool, node: NodeId, host: &Host, waits_for: Option<&Obstacle>) -> Result<(), LookError> {
-    let mut conn = db::session(pool).await?;
-    let changed = instances::note_start(&mut conn, node, host, waits_for).await?;
-    Ok(conn.done(changed).await.map(drop)?)
+/// Has the record's page say what a start waits for, or that it waits for nothing that the page tells. The next try tells it
+/// where this does not.
+async fn note_start(pool: &PgPool, node: NodeId, host: &Host, waits_for: Option<&Obstacle>) {
+    let noted = async {
+        let mut conn = db::session(pool).await?;
+        let changed = instances::note_start(&mut conn, node, host, waits_for).await?;
+        Ok::<_, LookError>(conn.done(changed).await.map(drop)?)
+    };
+    if let Err(error) = noted.await {
+        tracing::debug!(host = %host, error = %chain(&*error), "what holds a start up is not told yet");
+    }
 }
 
 async fn publish(pool: &PgPool, node: NodeId, host: &Host, address: Option<SocketAddr>) -> Result<(), LookError> {

@@ -1,4 +1,5 @@
-//! litestream's own files of a database, damaged or gone: it is made to forget them, and begins with the whole database. What it had not uploaded of them stands in the database itself.
+//! litestream's own files of a database, damaged or gone: it is made to forget them, and begins with the whole database. What it
+//! had not uploaded of them stands in the database itself.
 //!
 //! # Deliberately absent
 //! litestream's `auto-recover`: it forgets its files while it goes on, counts transactions from the first again, and takes

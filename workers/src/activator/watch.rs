@@ -37,6 +37,9 @@ const LOOKS: u32 = 6;
 /// The longest time between two looks.
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// How often the pause between two mends of a host doubles: with a limit of a minute, to about an hour.
+const MOST_DOUBLED: u32 = 7;
+
 /// What is seen of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Seen {
@@ -60,7 +63,8 @@ struct Known {
     told: Option<bool>,
     /// The highest transaction that litestream ever took in.
     highest: Option<Txid>,
-    mended: Option<Instant>,
+    /// When its files were mended last, and how often without much of a pause.
+    mended: Option<(Instant, u32)>,
 }
 
 /// What is known of the replicas of a box's running instances. Pure.
@@ -95,18 +99,25 @@ impl Watch {
         !replicated || self.hosts.get(host).is_some_and(|known| known.told != Some(true))
     }
 
-    /// Whether the files of a host are to be mended now: at most once within the limit. They are where litestream complains of
-    /// them, and where its count went back: then it began anew by itself, without asking the replica, and takes numbers for
-    /// uploaded that this had before.
+    /// Whether the files of a host are to be mended now. They are where litestream complains of them, and where its count went
+    /// back: then it began anew by itself, without asking the replica, and takes numbers for uploaded that this had before. Each
+    /// mend uploads the whole database, so one that helps for no longer than its pause doubles the next.
     fn mends(&mut self, host: &Host, seen: &Seen, now: Instant, limit: Duration) -> bool {
         let Some(known) = self.hosts.get_mut(host) else { return false };
         let went_back = seen.taken < known.highest;
         known.highest = known.highest.max(seen.taken);
-        let mends = (seen.complains || went_back) && known.mended.is_none_or(|at| now.duration_since(at) >= limit);
-        if mends {
-            (known.mended, known.highest) = (Some(now), None);
+        if !(seen.complains || went_back) {
+            return false;
         }
-        mends
+        let pause = |mends: u32| limit * 2_u32.pow(mends.min(MOST_DOUBLED).saturating_sub(1));
+        let mends = match known.mended {
+            None => 1,
+            Some((at, mends)) if now.duration_since(at) < pause(mends) => return false,
+            Some((at, mends)) if now.duration_since(at) < 2 * pause(mends) => mends + 1,
+            Some(_) => 1,
+        };
+        (known.mended, known.highest) = (Some((now, mends)), None);
+        true
     }
 
     /// Notes what the route was told; returns whether it was told the opposite, or nothing, before.
@@ -115,8 +126,8 @@ impl Watch {
     }
 
     /// Forgets who does not run any more: the next start begins anew.
-    fn retain(&mut self, running: &[Host]) {
-        self.hosts.retain(|host, _| running.contains(host));
+    fn retain(&mut self, running: &HashMap<Host, Seen>) {
+        self.hosts.retain(|host, _| running.contains_key(host));
     }
 
     fn silent(&self, now: Instant, limit: Duration) -> usize {
@@ -134,7 +145,7 @@ pub(super) async fn watch(pool: PgPool, node: NodeId, activator: Activator, stop
         while mending.try_join_next().is_some() {}
         let looked = stop.run_until_cancelled(look(&mut watch, &mut mending, &pool, node, &activator)).await;
         if let Some(Err(error)) = looked {
-            tracing::warn!(node.id = %node, error = %chain(&error), "what is replicated cannot be looked at");
+            tracing::warn!(node.id = %node, error = %chain(&*error), "what is replicated cannot be looked at");
         }
         #[expect(clippy::cast_precision_loss, reason = "a box has far fewer instances than 2^53")]
         metrics::gauge!("leasehold_instances_not_replicated").set(watch.silent(Instant::now(), limit) as f64);
@@ -147,13 +158,14 @@ async fn look(
     pool: &PgPool,
     node: NodeId,
     activator: &Activator,
-) -> Result<(), Error> {
+) -> anyhow::Result<()> {
     let limit = activator.inner.settings.unreplicated_after;
-    let running = activator.blocking(Activator::with_database).await?;
-    watch.retain(&running);
-    let seen = running.into_iter().map(async |host| {
-        let seen = activator.see(&host).await;
-        (host, seen)
+    let looking = activator.clone();
+    let found = tokio::task::spawn_blocking(move || looking.found()).await??;
+    watch.retain(&found);
+    let seen = found.into_iter().map(async |(host, seen)| {
+        let last = activator.last_upload(&host).await;
+        (host, Seen { last, ..seen })
     });
     let seen: Vec<_> = futures::stream::iter(seen).buffer_unordered(AT_ONCE).collect().await;
     let mut news = Vec::new();
@@ -198,23 +210,26 @@ async fn tell(pool: &PgPool, node: NodeId, host: &Host, replicated: bool, limit:
 }
 
 impl Activator {
-    /// The hosts whose children run and have a database.
-    fn with_database(&self) -> Result<Vec<Host>, Error> {
+    /// The hosts whose children run and have a database, and what their files tell. Blocks.
+    fn found(&self) -> Result<HashMap<Host, Seen>, Error> {
         let running = self.hosts()?.into_iter().filter(|host| self.running(host).is_some());
-        Ok(running.filter(|host| self.has_database(host).unwrap_or_default()).collect())
+        let kept = running.filter(|host| self.has_database(host).unwrap_or_default());
+        Ok(kept
+            .map(|host| {
+                let (taken, behind) = self.taken_in(&host);
+                let seen = Seen { last: None, taken, behind, complains: self.complains(&host) };
+                (host, seen)
+            })
+            .collect())
     }
 
-    async fn see(&self, host: &Host) -> Seen {
+    async fn last_upload(&self, host: &Host) -> Option<String> {
         let files = self.files(host);
         let last = self.litestream(host, &files).last_upload().await;
-        let last = last.unwrap_or_else(|error| {
+        last.unwrap_or_else(|error| {
             tracing::debug!(host = %host, error = %chain(&error), "litestream does not say what is replicated");
             None
-        });
-        let of = host.clone();
-        let ((taken, behind), complains) =
-            self.blocking(move |activator| (activator.taken_in(&of), activator.complains(&of))).await;
-        Seen { last, taken, behind, complains }
+        })
     }
 
     /// What litestream took in, by its own newest file, and whether SQLite's log was written since: what it says of uploads is
@@ -227,15 +242,6 @@ impl Activator {
         match own.max() {
             Some((taken, path)) => (Some(taken), written(&files.log_of_sqlite()) > written(&path)),
             None => (None, files.log_of_sqlite().exists()),
-        }
-    }
-
-    /// Does what blocks elsewhere.
-    async fn blocking<T: Send + 'static>(&self, act: impl FnOnce(&Self) -> T + Send + 'static) -> T {
-        let activator = self.clone();
-        match tokio::task::spawn_blocking(move || act(&activator)).await {
-            Ok(done) => done,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
 }
@@ -291,20 +297,25 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_mended_once_within_the_limit_and_one_that_ran_before_has_its_whole_time_again() {
+    fn a_host_is_mended_less_and_less_often_and_one_that_ran_before_has_its_whole_time_again() {
         let (mut watch, host, start) = (Watch::default(), host(), Instant::now());
         watch.observe(&host, &seen(0), start, LIMIT);
         let mut mends = |seen: Seen, after| watch.mends(&host, &seen, start + Duration::from_secs(after), LIMIT);
         let complains = || Seen { complains: true, ..seen(0) };
-        assert_eq!([0, 59, 60, 61].map(|after| mends(complains(), after)), [true, false, true, false]);
+        let tries =
+            [(0, true), (59, false), (60, true), (179, false), (180, true), (419, false), (420, true), (2000, true)];
+        for (after, wanted) in tries {
+            assert_eq!(mends(complains(), after), wanted, "{after}");
+        }
+        assert!(mends(complains(), 2060), "after a long pause the next is short again");
         let at = |txid| Seen { taken: Some(Txid(txid)), ..seen(0) };
         for txid in [7, 8, 8] {
-            assert!(!mends(at(txid), 200));
+            assert!(!mends(at(txid), 3000));
         }
-        assert!(mends(at(7), 201), "its count went back");
-        assert!(!mends(at(1), 300), "it begins anew");
-        assert!(mends(seen(0), 301), "its files are gone");
-        watch.retain(&[]);
+        assert!(mends(at(7), 3001), "its count went back");
+        assert!(!mends(at(1), 3100), "it begins anew");
+        assert!(mends(seen(0), 3101), "its files are gone");
+        watch.retain(&HashMap::new());
         assert_eq!(watch.observe(&host, &seen(0), start + LIMIT, LIMIT), None);
     }
 }

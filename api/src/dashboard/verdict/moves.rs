@@ -32,7 +32,9 @@ pub(super) fn landing(it: &HeldLanding) -> Row {
             link,
         };
     }
-    let (severity, text) = if it.held.permanent {
+    let (severity, text) = if it.served {
+        (Severity::Warning, "It is served as it was, and somebody must act before it starts anew")
+    } else if it.held.permanent {
         (Severity::Problem, "Nobody serves it, and somebody must act before it goes on")
     } else {
         (Severity::Warning, "Nobody serves it meanwhile; it is tried again by itself")
@@ -44,5 +46,29 @@ pub(super) fn landing(it: &HeldLanding) -> Row {
         text: format!("{text} ({}).", it.held.code),
         since: Some(it.held.since),
         link,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ids::{AppName, Host, RegionCode};
+    use domain::instances::{RecordHeld, config_key};
+
+    use super::*;
+
+    #[test]
+    fn what_is_served_all_the_same_is_not_said_to_be_served_by_nobody() {
+        let row = |code: &str, permanent, served| {
+            let since = "2026-03-14T03:00:00Z".parse().expect("a moment");
+            let held = RecordHeld { code: code.to_owned(), message: "m".to_owned(), permanent, since };
+            let (app, region) = (AppName::new("acme").expect("a name"), RegionCode::new("eu").expect("a code"));
+            let host = Host::new("a.example").expect("a host");
+            landing(&HeldLanding { app, host, landed: true, served, region, held })
+        };
+        let (waits, anew, alone) =
+            (row(config_key::CODE, true, false), row(config_key::CODE, true, true), row(NOT_REPLICATED, false, true));
+        assert!(waits.severity == Severity::Problem && waits.text.starts_with("Nobody serves it"), "{}", waits.text);
+        assert!(anew.severity == Severity::Warning && anew.text.starts_with("It is served as it was"), "{}", anew.text);
+        assert!(alone.severity == Severity::Problem && alone.text.starts_with("It is served, and"), "{}", alone.text);
     }
 }

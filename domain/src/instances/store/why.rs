@@ -104,7 +104,7 @@ pub async fn held_landings(
     let rows = sqlx::query!(
         r#"
         select i.app as "app: AppName", i.host as "host: Host", i.region as "region: RegionCode",
-               r.status <> 'landing' as "landed!", r.held as "held!: Json<Obstacle>", r.held_since as "since!"
+               r.status <> 'landing' as "landed!", r.address is not null as "served!", r.held as "held!: Json<Obstacle>", r.held_since as "since!"
           from routes r
           join instances i on i.id = r.instance_id
          where r.held is not null
@@ -124,6 +124,7 @@ pub async fn held_landings(
             host: row.host,
             region: row.region,
             landed: row.landed,
+            served: row.served,
             held: super::held_up(row.held.0, row.since),
         })
         .collect())

@@ -43,6 +43,34 @@ async fn an_instance_whose_writes_are_not_uploaded_is_told_until_they_are() {
     assert!(!kept.rig.replica(&alone).is_empty());
 }
 
+/// What nobody writes is replicated, whether it was written before, was restored, or never had a row.
+#[tokio::test]
+async fn an_instance_that_nobody_writes_is_not_said_to_be_behind() {
+    let kept = Kept::start_with(|settings| settings.unreplicated_after = Duration::from_secs(2)).await;
+    let restored = crate::rig::host("restored.example");
+    kept.rig.written(&restored).await;
+    let tail = kept.rig.activator.prove_tail(&restored).await.expect("a proof");
+    kept.rig.activator.purge(&restored).await.expect("purged");
+    let prefix = format!("instances/{restored}");
+    let file = kept.rig.activator.restore(&restored, &prefix, &tail.txid).await.expect("restored");
+    kept.rig.activator.adopt(&restored, file).await.expect("adopted");
+    let written = crate::rig::host("written.example");
+    kept.rig.written(&written).await;
+    for name in ["restored.example", "written.example", "empty.example"] {
+        let host = kept.place(name, &[]).await;
+        kept.until_served(&host).await;
+    }
+    // One that is told later has stood still for as long as the others at least.
+    let late = kept.place("late.example", &[("TENANT_WRITES", "1")]).await;
+    kept.until_served(&late).await;
+    kept.rig.until_rows(&late, 10).await;
+    let _away = kept.rig.server.faults().add(Rule::on("*", Fault::Disconnect).key(late.as_str()));
+    tests::wait::until("it says so", SOON, || kept.held(&late)).await;
+    for name in ["restored.example", "written.example", "empty.example"] {
+        assert_eq!(kept.held(&crate::rig::host(name)).await, None, "{name}");
+    }
+}
+
 /// What holds a start up stands before that nothing is replicated, and neither is taken back by the other's end.
 #[tokio::test]
 async fn a_start_that_waits_and_a_replica_that_stands_still_are_told_apart() {
